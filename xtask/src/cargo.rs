@@ -1,0 +1,28 @@
+//! Cargo, called from a program that cargo itself started.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the workspace.
+pub(crate) fn workspace() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_owned()
+}
+
+/// A cargo command at the root of the workspace.
+///
+/// What the outer `cargo run` says about the xtask package is removed: build scripts that watch these
+/// variables would otherwise run again at every change between `cargo xtask test` and `cargo test`.
+pub(crate) fn command(subcommand: &str) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command.current_dir(workspace()).arg(subcommand);
+    command
+}

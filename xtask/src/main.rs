@@ -1,0 +1,44 @@
+//! Developer tasks, run as `cargo xtask <task>`.
+
+mod cargo;
+mod interrupt;
+mod packages;
+mod process;
+mod serve;
+mod services;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer tasks of oncebox.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run every test, against a real PostgreSQL and a real Kafka started for this run.
+    Test(test::Args),
+    /// Start PostgreSQL and Kafka, print how to reach them, and stop them on Ctrl-C.
+    Services,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = interrupt::install().and_then(|()| match cli.task {
+        Task::Test(args) => test::run(&args),
+        Task::Services => serve::run(),
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(error.downcast_ref::<interrupt::Interrupted>().map_or(1, |i| i.exit_code()))
+        }
+    }
+}

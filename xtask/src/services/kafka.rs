@@ -1,0 +1,165 @@
+//! A Kafka of our own: one process that is broker and controller.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::Signal;
+
+use super::{KAFKA, kafka_jars, ports};
+use crate::packages;
+use crate::process::{self, Daemon, bound_to_us};
+
+const PROPERTIES: &str = include_str!("../../kafka/server.properties");
+const LOGGING: &str = include_str!("../../kafka/log4j2.properties");
+const JAVA_NEEDED: u32 = 17;
+const READY_LIMIT: Duration = Duration::from_secs(90);
+
+/// A running broker.
+#[derive(Debug)]
+pub(super) struct Kafka {
+    daemon: Daemon,
+    port: u16,
+}
+
+impl Kafka {
+    pub(super) fn start(run_dir: &Path) -> Result<Self> {
+        let java = java()?;
+        let jars = kafka_jars::get()?;
+        let home = run_dir.join("kafka");
+        fs::create_dir(&home)?;
+        let logging = home.join("log4j2.properties");
+        fs::write(&logging, LOGGING)?;
+        let java_args = [
+            format!("-Dlog4j2.configurationFile={}", logging.display()),
+            "-cp".to_owned(),
+            // Java itself expands the star.
+            jars.join("*").display().to_string(),
+        ];
+
+        ports::with_free(|[port, controller_port]| {
+            // The controller's port is written into the data, so new ports need new data.
+            let data = home.join(format!("data-{port}"));
+            let properties = home.join("server.properties");
+            fs::write(&properties, fill(&data, port, controller_port))?;
+
+            let mut format = Command::new(&java);
+            format.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]).args(&java_args);
+            format.args(["kafka.tools.StorageTool", "format", "--standalone", "-t", &cluster_id(), "-c"]);
+            let log = run_dir.join("kafka-format.log");
+            process::run_logged("formatting Kafka's storage", format.arg(&properties), &log)?;
+
+            let mut server = bound_to_us(&java, Signal::SIGTERM);
+            server.args(["-Xms512m", "-Xmx1g"]).args(&java_args).arg("kafka.Kafka").arg(&properties);
+            let log = run_dir.join("kafka.log");
+            let daemon = Daemon::spawn("Kafka", server.current_dir(&home), Signal::SIGTERM, &log)?;
+            let mut kafka = Self { daemon, port };
+            kafka.daemon.wait_until(READY_LIMIT, |daemon| has_started(daemon.log()) && accepts(port))?;
+            Ok(kafka)
+        })
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn check_alive(&mut self) -> Result<()> {
+        self.daemon.check_alive()
+    }
+}
+
+fn fill(data: &Path, port: u16, controller_port: u16) -> String {
+    PROPERTIES
+        .replace("{data}", &data.display().to_string())
+        .replace("{controller_port}", &controller_port.to_string())
+        .replace("{port}", &port.to_string())
+}
+
+/// The log comes first: a connection attempt to a port on which nobody listens yet could meet itself.
+fn has_started(log: &Path) -> bool {
+    fs::read_to_string(log).is_ok_and(|text| text.contains("Kafka Server started"))
+}
+
+fn accepts(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+}
+
+/// 16 random bytes in base64url without padding, not starting with a dash. Letters and digits are a part of
+/// that alphabet; the last character carries two bits only.
+fn cluster_id() -> String {
+    (0..21).map(|_| fastrand::alphanumeric()).chain(['A']).collect()
+}
+
+/// A Java that is new enough: of JAVA_HOME, else of PATH.
+fn java() -> Result<PathBuf> {
+    let find = || {
+        let home = std::env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin/java"));
+        home.filter(|file| packages::is_program(file)).or_else(|| packages::on_path("java"))
+    };
+    let instead = format!(", or set {KAFKA} to host:port of a running Kafka");
+    let java = packages::find_or_install(
+        find,
+        "default-jre-headless",
+        "Java (java, in JAVA_HOME or on PATH)",
+        &instead,
+    )?;
+
+    let hint = format!("Kafka needs Java {JAVA_NEEDED} or newer: install it, set JAVA_HOME{instead}");
+    let output = Command::new(&java)
+        .arg("-version")
+        .output()
+        .with_context(|| format!("{} cannot be run. {hint}", java.display()))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    match java_version(&text) {
+        Some(version) if output.status.success() && version >= JAVA_NEEDED => Ok(java),
+        Some(version) if output.status.success() => bail!("{} is Java {version}. {hint}", java.display()),
+        _ => bail!(
+            "`{} -version` does not answer like a Java ({}): {}\n{hint}",
+            java.display(),
+            output.status,
+            text.lines().next().unwrap_or("it printed nothing")
+        ),
+    }
+}
+
+/// The number in `openjdk version "17.0.15" 2025-04-15`; Java 8 calls itself 1.8.
+fn java_version(text: &str) -> Option<u32> {
+    let version = text.split_once(" version \"")?.1;
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match numbers.next()?.ok()? {
+        1 => numbers.next()?.ok(),
+        major => Some(major),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn java_versions() {
+        assert_eq!(java_version("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK"), Some(17));
+        assert_eq!(java_version("Picked up X\nopenjdk version \"21\" 2023-09-19"), Some(21));
+        assert_eq!(java_version("java version \"1.8.0_292\""), Some(8));
+        assert_eq!(java_version("openjdk version \"25-ea\" 2025-09-16"), Some(25));
+        assert_eq!(java_version("command not found"), None);
+    }
+
+    #[test]
+    fn nothing_is_left_to_fill() {
+        let text = fill(Path::new("/tmp/data"), 1234, 5678);
+        assert!(text.contains("PLAINTEXT://127.0.0.1:1234,CONTROLLER://127.0.0.1:5678"));
+        assert!(text.contains("log.dirs=/tmp/data"));
+        assert!(!text.contains('{'));
+    }
+
+    #[test]
+    fn cluster_ids_have_the_right_length() {
+        let id = cluster_id();
+        assert!(id.len() == 22 && id.chars().all(|c| c.is_ascii_alphanumeric()), "{id}");
+    }
+}
