@@ -1,0 +1,253 @@
+//! `[[inbox]]`: a consumer.
+
+use std::time::Duration;
+
+use super::handler::{self, Handler};
+use super::reader::{Entry, Section};
+use super::service::duration;
+use super::store::StoreKind;
+use super::units::{self, BACKOFF_FIX, SIZE_FIX};
+use crate::names::ConsumerName;
+use crate::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
+use crate::selector::{Identity, Selector};
+
+/// `[[inbox]]`: one consumer, its topics and what its messages do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxConfig {
+    /// `consumer`: the name in the dedupe key. Required; to rename it makes every message fresh again.
+    pub consumer: ConsumerName,
+    /// `group`: the Kafka consumer group. Default: the name of the consumer.
+    pub group: String,
+    /// `topics`: what to read. Required.
+    pub topics: Vec<String>,
+    /// `id` (required) and `tenant` (optional): where they are in a message.
+    pub identity: Identity,
+    /// `start`: where to begin when no position is known: `earliest` (default), `latest` or `fail`.
+    pub start: StartPolicy,
+    /// `batch`: how large a transaction may grow. Default `{ messages = 500, bytes = "4MiB" }`.
+    pub batch: BatchBounds,
+    /// `lanes`: how many keys of one partition are worked on side by side, 1 (default) to 64.
+    pub lanes: usize,
+    /// `retry`: how often and how fast. Default `{ attempts = 5, backoff = "200ms..30s" }`.
+    pub retry: RetryPolicy,
+    /// `crash_limit`: starts without progress before messages are run one at a time, to find the one that kills the
+    /// process. Default 3.
+    pub crash_limit: u32,
+    /// `payload`: what `:payload` is. Default `json`.
+    pub payload: PayloadKind,
+    /// `on_failure`: `park` (default), `park-key` or `halt`.
+    pub on_failure: OnFailure,
+    /// `retention`: how long receipts are kept, the dedupe horizon. Default `7d`, at least `1m`.
+    pub retention: Duration,
+    /// `retention_check`: what to do if the topic keeps messages longer than `retention`. Default `warn`.
+    pub retention_check: RetentionCheck,
+    /// `stale`: what to do with a message older than the purged receipts: `apply` (default) or `park`.
+    pub stale: StalePolicy,
+    /// `[inbox.handler]`: what a message does. Required.
+    pub handler: Handler,
+}
+
+/// What `:payload` is in a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PayloadKind {
+    /// JSON, with the operators of the database.
+    #[default]
+    Json,
+    /// Text.
+    Text,
+    /// Bytes.
+    Bytes,
+}
+
+/// What happens if a topic keeps messages longer than receipts are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RetentionCheck {
+    /// Say so and go on.
+    #[default]
+    Warn,
+    /// Do not start.
+    Refuse,
+}
+
+const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const BATCH_BYTES: std::ops::RangeInclusive<i64> = 1024..=256 * 1024 * 1024;
+
+pub(super) fn read(
+    mut section: Section<'_, '_>,
+    store: Option<StoreKind>,
+    taken: &mut Taken,
+) -> Option<InboxConfig> {
+    let consumer = section
+        .required("consumer", "it is missing", "give the consumer a stable name, such as \"stock\"")
+        .and_then(|entry| Some((consumer(&entry)?, entry)));
+    let group = section.optional("group").map(|entry| (entry.filled_text(), entry));
+    taken.claim(consumer.as_ref(), group.as_ref());
+    let topics = section
+        .required("topics", "it is missing", "name at least one topic, as in [\"stock.updates\"]")
+        .and_then(topics);
+    let id = section
+        .required(
+            "id",
+            "it is missing, and there is no default: a wrong guess drops messages or applies them twice",
+            "say where the producer puts the id: key, header:NAME, json:/POINTER, cloudevents or coordinates",
+        )
+        .and_then(|entry| selector(&entry));
+    let tenant = section.or("tenant", None, |e| selector(&e).map(Some));
+    let start =
+        [("earliest", StartPolicy::Earliest), ("latest", StartPolicy::Latest), ("fail", StartPolicy::Fail)];
+    let start = section.or("start", StartPolicy::default(), |e| e.choice(&start));
+    let batch = section.or("batch", BatchBounds::default(), |e| e.into_section().map(batch));
+    let lanes = section.or("lanes", 1, |e| e.integer(&(1..=64)));
+    let retry = section.or("retry", RetryPolicy::default(), |e| e.into_section().map(retry));
+    let crash_limit = section.or("crash_limit", 3, |e| e.integer(&(1..=1000)));
+    let payload = [("json", PayloadKind::Json), ("text", PayloadKind::Text), ("bytes", PayloadKind::Bytes)];
+    let payload = section.or("payload", PayloadKind::default(), |e| e.choice(&payload));
+    let on_failure = [("park", OnFailure::Park), ("park-key", OnFailure::ParkKey), ("halt", OnFailure::Halt)];
+    let on_failure = section.or("on_failure", OnFailure::default(), |e| e.choice(&on_failure));
+    let retention = section.or("retention", WEEK, |e| duration(&e, Duration::from_secs(60)));
+    let check = [("warn", RetentionCheck::Warn), ("refuse", RetentionCheck::Refuse)];
+    let retention_check = section.or("retention_check", RetentionCheck::default(), |e| e.choice(&check));
+    let stale = [("apply", StalePolicy::Apply), ("park", StalePolicy::Park)];
+    let stale = section.or("stale", StalePolicy::default(), |e| e.choice(&stale));
+    let handler = section
+        .required(
+            "handler",
+            "it is missing, so messages would do nothing",
+            "add [inbox.handler] with `each` or `batch`",
+        )
+        .and_then(Entry::into_section)
+        .and_then(|section| handler::read(section, store));
+    section.finish();
+
+    let (consumer, _) = consumer?;
+    Some(InboxConfig {
+        group: group.map_or_else(|| Some(consumer.to_string()), |(group, _)| group)?,
+        consumer,
+        topics: topics?,
+        identity: Identity::new(id?, tenant),
+        start,
+        batch,
+        lanes: usize::try_from(lanes).ok()?,
+        retry,
+        crash_limit: u32::try_from(crash_limit).ok()?,
+        payload,
+        on_failure,
+        retention,
+        retention_check,
+        stale,
+        handler: handler?,
+    })
+}
+
+/// The names that earlier inboxes of the file have taken.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    consumers: Vec<ConsumerName>,
+    groups: Vec<String>,
+}
+
+impl Taken {
+    fn claim<'e>(
+        &mut self,
+        consumer: Option<&'e (ConsumerName, Entry<'_, '_>)>,
+        group: Option<&'e (Option<String>, Entry<'_, '_>)>,
+    ) {
+        let twice = consumer.filter(|(name, _)| self.consumers.contains(name));
+        if let Some((name, entry)) = twice {
+            entry.report(
+                format!("another inbox is called {name} too"),
+                "give each inbox its own name, or list all topics in one inbox",
+            );
+        }
+        self.consumers.extend(consumer.map(|(name, _)| name.clone()));
+        let (group, entry) = match (group, consumer) {
+            (Some((Some(group), entry)), _) => (group.clone(), entry),
+            (None, Some((name, entry))) => (name.to_string(), entry),
+            _ => return,
+        };
+        if twice.is_none() && self.groups.contains(&group) {
+            entry.report(
+                "another inbox has this Kafka group too, so each would get only a part of the messages",
+                "give each inbox its own `group`",
+            );
+        }
+        self.groups.push(group);
+    }
+}
+
+fn consumer(entry: &Entry<'_, '_>) -> Option<ConsumerName> {
+    let text = entry.text()?;
+    ConsumerName::new(text)
+        .map_err(|error| entry.report(error.to_string(), "use letters, digits, `.`, `_` and `-`"))
+        .ok()
+}
+
+fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {
+    let text = entry.text()?;
+    text.parse()
+        .map_err(|error: crate::selector::SelectorSyntaxError| {
+            entry.report(error.to_string(), "write one of these");
+        })
+        .ok()
+}
+
+fn topics(entry: Entry<'_, '_>) -> Option<Vec<String>> {
+    let fix = "name at least one topic, as in [\"stock.updates\"]";
+    if entry.is_empty_array() {
+        entry.report("the list is empty", fix);
+        return None;
+    }
+    let mut topics = Vec::new();
+    for item in entry.into_items("an array of topic names")? {
+        let Some(topic) = item.text() else { continue };
+        if !is_topic(&topic) {
+            item.report(
+                "this is no name of a Kafka topic",
+                "use up to 249 letters, digits, `.`, `_` and `-`; patterns are not supported",
+            );
+        } else if topics.contains(&topic) {
+            item.report("this topic is listed twice", "remove one of them");
+        } else {
+            topics.push(topic);
+        }
+    }
+    Some(topics)
+}
+
+fn is_topic(name: &str) -> bool {
+    (1..=249).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+fn batch(mut section: Section<'_, '_>) -> BatchBounds {
+    let default = BatchBounds::default();
+    let messages = section.or("messages", default.messages, |e| {
+        e.integer(&(1..=10_000)).and_then(|messages| usize::try_from(messages).ok())
+    });
+    let bytes = section.or("bytes", default.bytes, |e| {
+        if e.is_integer() {
+            return e.integer(&BATCH_BYTES).and_then(|bytes| usize::try_from(bytes).ok());
+        }
+        let bytes = e.parsed("a size", SIZE_FIX, units::size)?;
+        let in_range = i64::try_from(bytes).is_ok_and(|bytes| BATCH_BYTES.contains(&bytes));
+        if !in_range {
+            e.report("this size is out of range", "write a size from \"1KiB\" to \"256MiB\"");
+        }
+        usize::try_from(bytes).ok()
+    });
+    section.finish();
+    BatchBounds { messages, bytes }
+}
+
+fn retry(mut section: Section<'_, '_>) -> RetryPolicy {
+    let default = RetryPolicy::default();
+    let attempts = section.or("attempts", default.attempts, |e| {
+        e.integer(&(1..=1000)).and_then(|attempts| u32::try_from(attempts).ok())
+    });
+    let (backoff_min, backoff_max) = section.or("backoff", (default.backoff_min, default.backoff_max), |e| {
+        e.parsed("a range of durations", BACKOFF_FIX, units::backoff)
+    });
+    section.finish();
+    RetryPolicy { attempts, backoff_min, backoff_max }
+}

@@ -1,0 +1,105 @@
+//! The config file `oncebox.toml`.
+//!
+//! [`Config::parse`] takes its text and the environment and reports everything that is wrong at once, each with its key,
+//! its line and what to do. It touches neither files nor the environment itself.
+
+mod expand;
+mod handler;
+mod inbox;
+mod kafka;
+mod problem;
+mod reader;
+mod secret;
+mod service;
+mod store;
+pub(crate) mod suggest;
+#[cfg(test)]
+mod tests;
+mod units;
+
+use reader::{Context, Entry, Section};
+
+pub use handler::{Handler, Step};
+pub use inbox::{InboxConfig, PayloadKind, RetentionCheck};
+pub use kafka::KafkaConfig;
+pub use problem::{Problem, Problems};
+pub use secret::{Secret, is_secret_name};
+pub use service::{HttpConfig, OutboxConfig, PurgeConfig};
+pub use store::{PartitionReceipts, StoreConfig, StoreKind};
+
+/// The commented file that `oncebox init` writes. It parses without problems.
+pub const TEMPLATE: &str = include_str!("template.toml");
+
+/// All that `oncebox.toml` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// `[store]`: the database. Required.
+    pub store: StoreConfig,
+    /// `[kafka]`: where messages come from. Present when there is an inbox.
+    pub kafka: Option<KafkaConfig>,
+    /// `[http]`: health, metrics and the dashboard, if wanted.
+    pub http: Option<HttpConfig>,
+    /// `[[inbox]]`: the consumers.
+    pub inboxes: Vec<InboxConfig>,
+    /// `[purge]`: removing old receipts.
+    pub purge: PurgeConfig,
+    /// `[outbox]`: publishing events.
+    pub outbox: OutboxConfig,
+}
+
+impl Config {
+    /// Reads the text of a config file; `${VAR}` in a value is looked up in `env`.
+    ///
+    /// ```
+    /// use oncebox_core::config::Config;
+    ///
+    /// let problems = Config::parse("[store]\nurl = \"${DATABASE_URL}\"", &|_| None).unwrap_err();
+    /// assert_eq!(
+    ///     problems.render("oncebox.toml"),
+    ///     "oncebox.toml:2: store.url: the environment variable DATABASE_URL is not set; set DATABASE_URL"
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// Everything that is wrong, in the order of the lines.
+    pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problems> {
+        let cx = Context::new(text, env);
+        let config = match toml_span::parse(text) {
+            Ok(root) => Section::root(&cx, root).and_then(read),
+            Err(error) => {
+                cx.report_syntax(&error);
+                None
+            }
+        };
+        match (config, cx.into_problems()) {
+            (Some(config), problems) if problems.is_empty() => Ok(config),
+            (_, problems) => Err(problems),
+        }
+    }
+}
+
+fn read(mut root: Section<'_, '_>) -> Option<Config> {
+    let store = root
+        .required("store", "it is missing", "add [store] with the `url` of the database")
+        .and_then(Entry::into_section)
+        .and_then(store::read);
+    let kafka = root.optional("kafka");
+    let has_kafka = kafka.is_some();
+    let kafka = kafka.and_then(Entry::into_section).and_then(kafka::read);
+    let http = root.optional("http").and_then(Entry::into_section).map(service::read_http);
+    let purge = root.or("purge", PurgeConfig::default(), |e| e.into_section().map(service::read_purge));
+    let outbox = root.or("outbox", OutboxConfig::default(), |e| e.into_section().map(service::read_outbox));
+    let inboxes = root.optional("inbox").and_then(|e| e.into_items("[[inbox]], with two brackets"));
+    let inboxes = inboxes.unwrap_or_default();
+    if let Some(first) = inboxes.first().filter(|_| !has_kafka) {
+        first.report("an inbox needs brokers to read from", "add [kafka] with `brokers`");
+    }
+    let kind = store.as_ref().map(|store| store.kind);
+    let mut taken = inbox::Taken::default();
+    let inboxes = inboxes
+        .into_iter()
+        .filter_map(|entry| inbox::read(entry.into_section()?, kind, &mut taken))
+        .collect();
+    root.finish();
+    Some(Config { store: store?, kafka, http, inboxes, purge, outbox })
+}

@@ -1,0 +1,294 @@
+//! Reads TOML values and collects every problem instead of stopping at the first.
+//!
+//! A getter that returns `None` has either found nothing or already reported why; the caller just goes on.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+
+use toml_span::value::{Table, ValueInner};
+use toml_span::{ErrorKind, Value};
+
+use super::expand::{ExpandError, expand};
+use super::problem::{Problem, Problems};
+use super::suggest::nearest;
+
+/// The file being read: its text for line numbers, the environment, and what went wrong so far.
+pub(super) struct Context<'a> {
+    source: &'a str,
+    env: &'a dyn Fn(&str) -> Option<String>,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(source: &'a str, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self { source, env, problems: RefCell::default() }
+    }
+
+    pub(super) fn into_problems(self) -> Problems {
+        Problems::new(self.problems.into_inner())
+    }
+
+    /// Reports a problem at a byte of the file.
+    pub(super) fn report(&self, key: &str, at: usize, message: impl Into<String>, fix: impl Into<String>) {
+        let line = 1 + self.source.bytes().take(at).filter(|b| *b == b'\n').count();
+        let problem = Problem { key: key.to_owned(), line, message: message.into(), fix: fix.into() };
+        self.problems.borrow_mut().push(problem);
+    }
+
+    pub(super) fn report_syntax(&self, error: &toml_span::Error) {
+        let fix = match &error.kind {
+            ErrorKind::DuplicateKey { .. } => "keep one of them",
+            ErrorKind::DuplicateTable { .. } => "put all its keys under one heading",
+            ErrorKind::UnquotedString => "put the value in double quotes",
+            ErrorKind::UnterminatedString | ErrorKind::InvalidCharInString(_) => {
+                "close the string on its line"
+            }
+            _ => "correct the TOML here; https://toml.io shows the format",
+        };
+        self.report("", error.span.start, format!("this is not valid TOML: {error}"), fix);
+    }
+}
+
+/// A table whose keys are taken one by one; what is left at the end is unknown.
+pub(super) struct Section<'c, 'a> {
+    cx: &'c Context<'a>,
+    path: String,
+    at: usize,
+    table: Table<'a>,
+    known: Vec<&'static str>,
+}
+
+impl<'c, 'a> Section<'c, 'a> {
+    pub(super) fn root(cx: &'c Context<'a>, value: Value<'a>) -> Option<Self> {
+        Entry { cx, path: String::new(), value }.into_section()
+    }
+
+    pub(super) fn optional(&mut self, key: &'static str) -> Option<Entry<'c, 'a>> {
+        self.known.push(key);
+        let value = self.table.remove(key)?;
+        Some(Entry { cx: self.cx, path: self.path_of(key), value })
+    }
+
+    /// As [`Section::optional`], but its absence is a problem. `message` and `fix` say why it is needed.
+    pub(super) fn required(&mut self, key: &'static str, message: &str, fix: &str) -> Option<Entry<'c, 'a>> {
+        let entry = self.optional(key);
+        if entry.is_none() {
+            self.cx.report(&self.path_of(key), self.at, message, fix);
+        }
+        entry
+    }
+
+    /// What `read` makes of the key, or `default` if it is absent or wrong.
+    pub(super) fn or<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        read: impl FnOnce(Entry<'c, 'a>) -> Option<T>,
+    ) -> T {
+        self.optional(key).and_then(read).unwrap_or(default)
+    }
+
+    /// Takes all that is left, for a table with free keys.
+    pub(super) fn into_entries(self) -> Vec<(String, Entry<'c, 'a>)> {
+        let Self { cx, path, table, .. } = self;
+        table
+            .into_iter()
+            .map(|(key, value)| {
+                (key.name.to_string(), Entry { cx, path: format!("{path}.\"{key}\""), value })
+            })
+            .collect()
+    }
+
+    /// Reports a problem with the table as a whole.
+    pub(super) fn report(&self, message: impl Into<String>, fix: impl Into<String>) {
+        self.cx.report(&self.path, self.at, message, fix);
+    }
+
+    /// Reports the keys nobody asked for.
+    pub(super) fn finish(self) {
+        for key in self.table.keys() {
+            let fix = match nearest(&key.name, self.known.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`? Known here: {}", self.known.join(", ")),
+                None => format!("remove it; known here: {}", self.known.join(", ")),
+            };
+            self.cx.report(&self.path_of(&key.name), key.span.start, "this key is not known", fix);
+        }
+    }
+
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+}
+
+/// A value with its place.
+pub(super) struct Entry<'c, 'a> {
+    cx: &'c Context<'a>,
+    path: String,
+    value: Value<'a>,
+}
+
+impl<'c, 'a> Entry<'c, 'a> {
+    fn at(&self) -> usize {
+        self.value.span.start
+    }
+
+    pub(super) fn report(&self, message: impl Into<String>, fix: impl Into<String>) {
+        self.cx.report(&self.path, self.at(), message, fix);
+    }
+
+    /// Reports a problem at a byte of the text of this string, on the exact line if the text stands there verbatim.
+    pub(super) fn report_within(
+        &self,
+        text: &str,
+        offset: usize,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let span = self.value.span;
+        let verbatim = self.cx.source.get(span.start..span.end) == Some(text);
+        let at = if verbatim { span.start + offset } else { span.start };
+        self.cx.report(&self.path, at, message, fix);
+    }
+
+    fn report_type<T>(&self, expected: &str) -> Option<T> {
+        let found = match self.value.as_ref() {
+            ValueInner::String(_) => "a string",
+            ValueInner::Integer(_) => "an integer",
+            ValueInner::Float(_) => "a float",
+            ValueInner::Boolean(_) => "a boolean",
+            ValueInner::Array(_) => "an array",
+            ValueInner::Table(_) => "a table",
+        };
+        self.report(format!("this is {found}"), format!("write {expected}"));
+        None
+    }
+
+    /// A string with its variables replaced.
+    pub(super) fn text(&self) -> Option<String> {
+        self.text_as("a string")
+    }
+
+    fn text_as(&self, expected: &str) -> Option<String> {
+        let Some(text) = self.value.as_str() else {
+            return self.report_type(expected);
+        };
+        match expand(text, self.cx.env) {
+            Ok(text) => Some(text.into_owned()),
+            Err(ExpandError::Unset(name)) => {
+                self.report(format!("the environment variable {name} is not set"), format!("set {name}"));
+                None
+            }
+            Err(ExpandError::Malformed) => {
+                self.report(
+                    "`${` begins the name of an environment variable, as in ${HOME}",
+                    "write $${ for a literal ${",
+                );
+                None
+            }
+        }
+    }
+
+    /// A string that is not blank.
+    pub(super) fn filled_text(&self) -> Option<String> {
+        let text = self.text()?;
+        if text.trim().is_empty() {
+            self.report("this is empty", "give it a value or remove the key");
+            return None;
+        }
+        Some(text)
+    }
+
+    /// A string that `parse` understands. The message shows it as written, so what came from the environment stays there.
+    pub(super) fn parsed<T>(&self, what: &str, fix: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let text = self.text_as(what)?;
+        let parsed = parse(&text);
+        if parsed.is_none() {
+            self.report(format!("{} is not {what}", self.as_written()), fix);
+        }
+        parsed
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(&self, options: &[(&str, T)]) -> Option<T> {
+        let words: Vec<_> = options.iter().map(|(word, _)| *word).collect();
+        let expected = format!("one of {}", words.join(", "));
+        let text = self.text_as(&expected)?;
+        let chosen = options.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if chosen.is_none() {
+            let fix = match nearest(&text, words) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("write {expected}"),
+            };
+            self.report(format!("{} is not {expected}", self.as_written()), fix);
+        }
+        chosen
+    }
+
+    pub(super) fn boolean(&self) -> Option<bool> {
+        self.value.as_bool().or_else(|| self.report_type("true or false"))
+    }
+
+    pub(super) fn integer(&self, range: &RangeInclusive<i64>) -> Option<i64> {
+        let expected = format!("an integer from {} to {}", range.start(), range.end());
+        let Some(number) = self.value.as_integer() else {
+            return self.report_type(&expected);
+        };
+        if !range.contains(&number) {
+            self.report(format!("{number} is out of range"), format!("write {expected}"));
+            return None;
+        }
+        Some(number)
+    }
+
+    pub(super) fn is_integer(&self) -> bool {
+        self.value.as_integer().is_some()
+    }
+
+    pub(super) fn is_table(&self) -> bool {
+        self.value.as_table().is_some()
+    }
+
+    pub(super) fn is_empty_array(&self) -> bool {
+        self.value.as_array().is_some_and(Vec::is_empty)
+    }
+
+    /// A string, a whole number or a boolean, as text. The messages never show the value.
+    pub(super) fn scalar(&self) -> Option<String> {
+        match self.value.as_ref() {
+            ValueInner::Integer(number) => Some(number.to_string()),
+            ValueInner::Boolean(yes) => Some(yes.to_string()),
+            _ => self.text_as("a string, an integer or a boolean"),
+        }
+    }
+
+    pub(super) fn into_section(mut self) -> Option<Section<'c, 'a>> {
+        let at = self.at();
+        match self.value.take() {
+            ValueInner::Table(table) => {
+                Some(Section { cx: self.cx, path: self.path, at, table, known: Vec::new() })
+            }
+            other => {
+                self.value.set(other);
+                self.report_type("a table")
+            }
+        }
+    }
+
+    /// The elements of an array; `expected` says of what.
+    pub(super) fn into_items(mut self, expected: &str) -> Option<Vec<Self>> {
+        match self.value.take() {
+            ValueInner::Array(items) => {
+                let entry = |(nth, value)| Self { cx: self.cx, path: format!("{}[{nth}]", self.path), value };
+                Some(items.into_iter().enumerate().map(entry).collect())
+            }
+            other => {
+                self.value.set(other);
+                self.report_type(expected)
+            }
+        }
+    }
+
+    fn as_written(&self) -> String {
+        format!("\"{}\"", self.value.as_str().unwrap_or_default())
+    }
+}

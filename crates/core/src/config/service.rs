@@ -1,0 +1,91 @@
+//! The small sections: `[http]`, `[purge]` and `[outbox]`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::reader::{Entry, Section};
+use super::units::{self, DURATION_FIX, LONGEST};
+
+/// `[http]`: health, metrics and the dashboard. Without the section there is no endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// `listen`: address and port. Default `127.0.0.1:7878`.
+    pub listen: SocketAddr,
+    /// `allow_remote`: the endpoint has no authentication, so an address that others can reach has to be asked for.
+    /// Default false.
+    pub allow_remote: bool,
+}
+
+/// `[purge]`: removing receipts older than the retention of their consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PurgeConfig {
+    /// `every`: how often. Default `1h`.
+    pub every: Duration,
+}
+
+impl Default for PurgeConfig {
+    fn default() -> Self {
+        Self { every: Duration::from_secs(60 * 60) }
+    }
+}
+
+/// `[outbox]`: publishing the events that handlers and applications emit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutboxConfig {
+    /// `relay`: publish them to `[kafka]`. Default false, and nothing else yet.
+    pub relay: bool,
+    /// `keep`: how long published events stay. Default `0s`: they are deleted at once.
+    pub keep: Duration,
+}
+
+pub(super) fn read_http(mut section: Section<'_, '_>) -> HttpConfig {
+    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 7878));
+    let allow_remote = section.or("allow_remote", false, |e| e.boolean());
+    let listen = section.or("listen", default, |entry| {
+        let fix = "write an address with a port, such as \"127.0.0.1:7878\" or \"[::1]:7878\"";
+        let listen: SocketAddr = entry.parsed("an address with a port", fix, |text| text.parse().ok())?;
+        if !listen.ip().to_canonical().is_loopback() && !allow_remote {
+            entry.report(
+                "others can reach this address, and the endpoint has no authentication",
+                "listen on 127.0.0.1, or set `allow_remote = true` where a proxy or firewall protects it",
+            );
+        }
+        Some(listen)
+    });
+    section.finish();
+    HttpConfig { listen, allow_remote }
+}
+
+pub(super) fn read_purge(mut section: Section<'_, '_>) -> PurgeConfig {
+    let default = PurgeConfig::default().every;
+    let every = section.or("every", default, |e| duration(&e, Duration::from_secs(1)));
+    section.finish();
+    PurgeConfig { every }
+}
+
+pub(super) fn read_outbox(mut section: Section<'_, '_>) -> OutboxConfig {
+    let relay = section.or("relay", false, |entry| {
+        let relay = entry.boolean()?;
+        if relay {
+            entry.report(
+                "the relay is not supported by this build yet",
+                "write `relay = false` and let Debezium's outbox router publish the events",
+            );
+        }
+        Some(relay)
+    });
+    let keep = section.or("keep", Duration::ZERO, |e| duration(&e, Duration::ZERO));
+    section.finish();
+    OutboxConfig { relay, keep }
+}
+
+/// A duration that is at least `min`.
+pub(super) fn duration(entry: &Entry<'_, '_>, min: Duration) -> Option<Duration> {
+    let duration = entry.parsed("a duration", DURATION_FIX, units::duration)?;
+    if duration < min {
+        let range = format!("write a duration from {} to {}", units::show(min), units::show(LONGEST));
+        entry.report(format!("{} is too short", units::show(duration)), range);
+        return None;
+    }
+    Some(duration)
+}

@@ -1,0 +1,85 @@
+//! `[store]`: the database.
+
+use super::reader::{Entry, Section};
+use super::secret::Secret;
+
+/// `[store]`: the database that holds receipts, positions, dead letters and what the handlers change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// `url`: where the database is. Required.
+    pub url: Secret,
+    /// Which database the URL names.
+    pub kind: StoreKind,
+    /// `max_connections`: the most connections oncebox opens. Default 10.
+    pub max_connections: u32,
+    /// `partition_receipts`: whether receipts are partitioned, so that purge can drop whole partitions. Default `none`;
+    /// PostgreSQL only.
+    pub partition_receipts: PartitionReceipts,
+}
+
+/// The databases this build can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreKind {
+    /// `postgres://` or `postgresql://`.
+    Postgres,
+    /// `sqlite://`.
+    Sqlite,
+}
+
+/// How the table of receipts is partitioned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PartitionReceipts {
+    /// One plain table.
+    #[default]
+    None,
+    /// One partition per day.
+    Day,
+}
+
+const URL_FIX: &str = "write postgres://USER:PASSWORD@HOST/DATABASE or sqlite://FILE";
+
+pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
+    let url = section
+        .required("url", "it is missing, so there is no database to keep receipts in", URL_FIX)
+        .and_then(|entry| url(&entry));
+    let max_connections = section.or("max_connections", 10, |e| e.integer(&(1..=1000)));
+    let partitions = section.optional("partition_receipts");
+    let choices = [("none", PartitionReceipts::None), ("day", PartitionReceipts::Day)];
+    let partition_receipts = partitions.as_ref().and_then(|e| e.choice(&choices)).unwrap_or_default();
+    let is_sqlite = matches!(url, Some((_, StoreKind::Sqlite)));
+    if let Some(entry) = partitions.filter(|_| is_sqlite && partition_receipts == PartitionReceipts::Day) {
+        entry.report("SQLite has no partitioned tables", "remove the key or use a postgres:// store");
+    }
+    section.finish();
+    let (url, kind) = url?;
+    Some(StoreConfig { url, kind, max_connections: u32::try_from(max_connections).ok()?, partition_receipts })
+}
+
+/// Reads the URL without ever repeating it in a message: it may hold a password.
+fn url(entry: &Entry<'_, '_>) -> Option<(Secret, StoreKind)> {
+    let text = entry.filled_text()?;
+    let Some((scheme, rest)) = text.split_once("://") else {
+        entry.report("this is no database URL", URL_FIX);
+        return None;
+    };
+    let kind = match scheme {
+        "postgres" | "postgresql" => StoreKind::Postgres,
+        "sqlite" => StoreKind::Sqlite,
+        "mysql" | "mariadb" | "mongodb" => {
+            entry.report(
+                format!("{scheme}:// is not supported by this build yet"),
+                "use postgres:// or sqlite://",
+            );
+            return None;
+        }
+        _ => {
+            entry.report("the scheme of this URL is not known", URL_FIX);
+            return None;
+        }
+    };
+    if kind == StoreKind::Sqlite && rest.split('?').next().is_none_or(str::is_empty) {
+        entry.report("this names no file", "write sqlite://FILE, such as sqlite://oncebox.sqlite");
+        return None;
+    }
+    Some((Secret::new(text), kind))
+}

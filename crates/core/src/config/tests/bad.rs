@@ -1,0 +1,320 @@
+//! What is refused: each case names the key, the line and a part of what is said.
+
+use crate::config::{Config, Problems};
+
+/// The lines are numbered so that the cases can count on them.
+const BASE: &str = r#"[store]
+url = "postgres://erp@localhost/erp"
+[kafka]
+brokers = "localhost:9092"
+[kafka.properties]
+"security.protocol" = "plaintext"
+[http]
+listen = "127.0.0.1:7878"
+[[inbox]]
+consumer = "stock"
+topics = ["stock.updates"]
+id = "header:event_id"
+retention = "7d"
+[inbox.handler]
+each = [
+  "SELECT :id",
+  { sql = "SELECT :key", rows = 1 },
+]
+[outbox]
+relay = false
+"#;
+
+fn problems(text: &str) -> Problems {
+    let env = |name: &str| (name == "SET").then(|| "value".to_owned());
+    Config::parse(text, &env).unwrap_err()
+}
+
+/// In place of this text of the base, this text; the key, the line, and a part of the message or the fix.
+type Case = (&'static str, &'static str, &'static str, usize, &'static str);
+
+const CASES: &[Case] = &[
+    // Unknown keys, at every level.
+    ("[http]", "[htttp]", "htttp", 7, "did you mean `http`? Known here: store, kafka,"),
+    ("[outbox]", "[handler]\n[outbox]", "handler", 19, "this key is not known; remove it; known here: store"),
+    ("url = ", "ulr = 1\nurl = ", "store.ulr", 2, "did you mean `url`"),
+    ("brokers", "broker = 1\nbrokers", "kafka.broker", 4, "did you mean `brokers`"),
+    ("retention =", "retension =", "inbox[0].retension", 13, "did you mean `retention`"),
+    ("retention =", "on-failure = 1\nretention =", "inbox[0].on-failure", 13, "did you mean `on_failure`"),
+    ("each = [", "eech = 1\neach = [", "inbox[0].handler.eech", 15, "did you mean `each`"),
+    (", rows = 1", ", row = 1", "inbox[0].handler.each[1].row", 17, "did you mean `rows`"),
+    ("relay = false", "relai = false", "outbox.relai", 20, "did you mean `relay`"),
+    ("id =", "batch = { message = 1 }\nid =", "inbox[0].batch.message", 12, "did you mean `messages`"),
+    ("id =", "retry = { tries = 1 }\nid =", "inbox[0].retry.tries", 12, "known here: attempts, backoff"),
+    // Wrong types.
+    ("\"postgres://erp@localhost/erp\"", "5", "store.url", 2, "this is an integer; write a string"),
+    ("[\"stock.updates\"]", "\"stock.updates\"", "inbox[0].topics", 11, "this is a string; write an array"),
+    ("[\"stock.updates\"]", "[1]", "inbox[0].topics[0]", 11, "this is an integer; write a string"),
+    ("\"7d\"", "7", "inbox[0].retention", 13, "this is an integer; write a duration"),
+    ("id =", "lanes = \"1\"\nid =", "inbox[0].lanes", 12, "this is a string; write an integer from 1 to 64"),
+    ("id =", "batch = 5\nid =", "inbox[0].batch", 12, "this is an integer; write a table"),
+    ("id =", "start = true\nid =", "inbox[0].start", 12, "this is a boolean; write one of earliest"),
+    ("relay = false", "relay = \"no\"", "outbox.relay", 20, "write true or false"),
+    ("\"SELECT :id\"", "1.5", "inbox[0].handler.each[0]", 16, "this is a float; write a string"),
+    ("\"plaintext\"", "[1]", "kafka.properties.\"security.protocol\"", 6, "this is an array"),
+    ("[outbox]\nrelay = false", "[outbox.relay]", "outbox.relay", 19, "this is a table"),
+    // Missing.
+    ("url = \"postgres://erp@localhost/erp\"", "", "store.url", 1, "no database"),
+    ("consumer = \"stock\"", "", "inbox[0].consumer", 9, "it is missing"),
+    ("topics = [\"stock.updates\"]", "", "inbox[0].topics", 9, "it is missing"),
+    ("id = \"header:event_id\"", "", "inbox[0].id", 9, "there is no default: a wrong guess drops messages"),
+    ("brokers = \"localhost:9092\"", "", "kafka.brokers", 3, "it is missing"),
+    ("sql = \"SELECT :key\", ", "", "inbox[0].handler.each[1].sql", 17, "it is missing"),
+    // Bad values: store.
+    ("postgres://erp@localhost/erp", "", "store.url", 2, "this is empty"),
+    ("postgres://erp@localhost/erp", "erp", "store.url", 2, "no database URL"),
+    ("postgres://erp@localhost/erp", "oracle://x", "store.url", 2, "scheme of this URL is not known"),
+    (
+        "postgres://erp@localhost/erp",
+        "mysql://x",
+        "store.url",
+        2,
+        "mysql:// is not supported by this build yet; use postgres:// or sqlite://",
+    ),
+    ("postgres://erp@localhost/erp", "mariadb://x", "store.url", 2, "not supported by this build yet"),
+    ("postgres://erp@localhost/erp", "mongodb://x", "store.url", 2, "not supported by this build yet"),
+    ("postgres://erp@localhost/erp", "sqlite://?mode=rwc", "store.url", 2, "names no file"),
+    ("postgres://erp@localhost/erp", "sqlite::memory:", "store.url", 2, "no database URL"),
+    ("[kafka]", "max_connections = 0\n[kafka]", "store.max_connections", 3, "0 is out of range"),
+    ("[kafka]", "partition_receipts = \"week\"\n[kafka]", "store.partition_receipts", 3, "one of none, day"),
+    (
+        "postgres://erp@localhost/erp\"",
+        "sqlite://x\"\npartition_receipts = \"day\"",
+        "store.partition_receipts",
+        3,
+        "SQLite has no partitioned tables",
+    ),
+    // Bad values: kafka and http.
+    ("localhost:9092", "a:1,,b:2", "kafka.brokers", 4, "an empty name"),
+    (
+        "\"security.protocol\"",
+        "\"enable.auto.commit\"",
+        "kafka.properties.\"enable.auto.commit\"",
+        6,
+        "oncebox controls this property",
+    ),
+    (
+        "\"security.protocol\"",
+        "\"auto.offset.reset\"",
+        "kafka.properties.\"auto.offset.reset\"",
+        6,
+        "use `start` under [[inbox]]",
+    ),
+    ("\"security.protocol\"", "\"group.id\"", "kafka.properties.\"group.id\"", 6, "use `group`"),
+    (
+        "\"security.protocol\"",
+        "\"bootstrap.servers\"",
+        "kafka.properties.\"bootstrap.servers\"",
+        6,
+        "use `brokers`",
+    ),
+    (
+        "\"security.protocol\"",
+        "security.protocol",
+        "kafka.properties.\"security\"",
+        6,
+        "put the whole name in quotes",
+    ),
+    ("127.0.0.1:7878", "localhost", "http.listen", 8, "\"localhost\" is not an address with a port"),
+    (
+        "127.0.0.1:7878",
+        "0.0.0.0:7878",
+        "http.listen",
+        8,
+        "no authentication; listen on 127.0.0.1, or set `allow_remote = true`",
+    ),
+    // Bad values: inbox.
+    ("\"stock\"", "\"\"", "inbox[0].consumer", 10, "the consumer name is empty"),
+    ("\"stock\"", "\"a b\"", "inbox[0].consumer", 10, "contains ' '"),
+    ("[\"stock.updates\"]", "[]", "inbox[0].topics", 11, "the list is empty"),
+    ("[\"stock.updates\"]", "[\"^a.*\"]", "inbox[0].topics[0]", 11, "patterns are not supported"),
+    ("[\"stock.updates\"]", "[\"a\",\n\"a\"]", "inbox[0].topics[1]", 12, "listed twice"),
+    ("header:event_id", "uuid", "inbox[0].id", 12, "allowed are key, header:NAME"),
+    ("id =", "tenant = \"json:x\"\nid =", "inbox[0].tenant", 12, "begins with `/`"),
+    ("id =", "start = \"latestt\"\nid =", "inbox[0].start", 12, "did you mean \"latest\"?"),
+    ("id =", "payload = \"xml\"\nid =", "inbox[0].payload", 12, "one of json, text, bytes"),
+    ("id =", "on_failure = \"skip\"\nid =", "inbox[0].on_failure", 12, "one of park, park-key, halt"),
+    ("id =", "stale = \"drop\"\nid =", "inbox[0].stale", 12, "one of apply, park"),
+    ("id =", "retention_check = \"no\"\nid =", "inbox[0].retention_check", 12, "one of warn, refuse"),
+    ("id =", "lanes = 65\nid =", "inbox[0].lanes", 12, "65 is out of range"),
+    ("id =", "crash_limit = 0\nid =", "inbox[0].crash_limit", 12, "0 is out of range"),
+    ("id =", "batch = { messages = 10001 }\nid =", "inbox[0].batch.messages", 12, "10001 is out of range"),
+    ("id =", "batch = { bytes = \"4M\" }\nid =", "inbox[0].batch.bytes", 12, "\"4M\" is not a size"),
+    ("id =", "batch = { bytes = \"1B\" }\nid =", "inbox[0].batch.bytes", 12, "out of range"),
+    ("id =", "batch = { bytes = 1 }\nid =", "inbox[0].batch.bytes", 12, "out of range"),
+    ("id =", "retry = { attempts = 0 }\nid =", "inbox[0].retry.attempts", 12, "0 is out of range"),
+    (
+        "id =",
+        "retry = { backoff = \"5s..1s\" }\nid =",
+        "inbox[0].retry.backoff",
+        12,
+        "not a range of durations",
+    ),
+    ("id =", "group = \"\"\nid =", "inbox[0].group", 12, "this is empty"),
+    ("\"7d\"", "\"7 dayz\"", "inbox[0].retention", 13, "\"7 dayz\" is not a duration"),
+    ("\"7d\"", "\"30s\"", "inbox[0].retention", 13, "30s is too short; write a duration from 1m"),
+    // Handlers.
+    ("SELECT :id", "SELECT :idd", "inbox[0].handler.each[0]", 16, "no parameter `:idd`; did you mean `:id`?"),
+    ("SELECT :key", "SELECT 'x", "inbox[0].handler.each[1].sql", 17, "is not closed"),
+    ("\"SELECT :id\"", "'''\nSELECT\n:foo'''", "inbox[0].handler.each[0]", 18, "no parameter `:foo`"),
+    ("SELECT :id", "COMMIT", "inbox[0].handler.each[0]", 16, "inside oncebox's transaction; remove it"),
+    ("SELECT :id", "SELECT 1; SELECT 2", "inbox[0].handler.each[0]", 16, "one statement per list entry"),
+    ("SELECT :id", "", "inbox[0].handler.each[0]", 16, "the statement is empty"),
+    ("rows = 1", "rows = -1", "inbox[0].handler.each[1].rows", 17, "out of range"),
+    ("rows = 1", "rows = \"3..1\"", "inbox[0].handler.each[1].rows", 17, "both ends included"),
+    (
+        "each = [",
+        "batch = [\"SELECT id FROM messages\"]\neach = [",
+        "inbox[0].handler",
+        14,
+        "exclude each other",
+    ),
+    ("each = [", "each = []\nx = [", "inbox[0].handler.each", 15, "the list is empty"),
+    (
+        "each = [\n  \"SELECT :id\"",
+        "batch = [\n  \"SELECT :id\"",
+        "inbox[0].handler.batch[0]",
+        16,
+        "columns of the relation `messages`",
+    ),
+    ("each = [", "batch = [", "inbox[0].handler.batch[1].rows", 17, "`rows` is about one message"),
+    // Services.
+    ("relay = false", "relay = true", "outbox.relay", 20, "not supported by this build yet"),
+    ("[outbox]", "[purge]\nevery = \"0s\"\n[outbox]", "purge.every", 20, "too short"),
+    ("relay = false", "keep = \"forever\"", "outbox.keep", 20, "\"forever\" is not a duration"),
+    // Variables.
+    ("localhost/erp", "${HOST}/erp", "store.url", 2, "the environment variable HOST is not set"),
+    ("\"plaintext\"", "\"${PW}\"", "kafka.properties.\"security.protocol\"", 6, "variable PW is not set"),
+    ("SELECT :id", "SELECT '${X}'", "inbox[0].handler.each[0]", 16, "variable X is not set"),
+    ("\"7d\"", "\"${SET}\"", "inbox[0].retention", 13, "\"${SET}\" is not a duration"),
+    ("\"7d\"", "\"${a b}\"", "inbox[0].retention", 13, "write $${ for a literal ${"),
+    // Syntax.
+    ("retention = \"7d\"", "retention = 7d", "", 13, "not valid TOML"),
+    ("retention = \"7d\"", "retention = \"7d", "", 13, "not valid TOML"),
+    ("[outbox]", "[store]", "", 19, "not valid TOML"),
+    ("retention = \"7d\"", "consumer = \"x\"", "", 13, "keep one of them"),
+];
+
+#[test]
+fn every_bad_value_is_named_with_its_line() {
+    let mut missed = String::new();
+    for (good, bad, key, line, part) in CASES {
+        assert!(BASE.contains(good), "the base has no {good}");
+        let problems = problems(&BASE.replacen(good, bad, 1));
+        let found = problems.iter().any(|problem| {
+            let said = format!("{}; {}", problem.message, problem.fix);
+            problem.key == *key && problem.line == *line && said.contains(part)
+        });
+        if !found {
+            missed.push_str(&format!("{bad}\n  expected line {line}: {key}: {part}\n  but got {problems}\n"));
+        }
+    }
+    assert!(missed.is_empty(), "{missed}");
+}
+
+#[test]
+fn a_bad_value_is_one_problem() {
+    let several = ["each = []\nx = [", "batch = [", "batch = [\n  \"SELECT :id\""];
+    for (good, bad, ..) in CASES.iter().filter(|(_, bad, ..)| !several.contains(bad)) {
+        let problems = problems(&BASE.replacen(good, bad, 1));
+        let renamed = bad.contains("htttp") || bad.contains("relai");
+        assert!(problems.len() == 1 || renamed, "{bad}:\n{problems}");
+    }
+}
+
+#[test]
+fn the_base_itself_is_good() {
+    assert!(Config::parse(BASE, &|_| None).is_ok());
+}
+
+#[test]
+fn an_empty_file_lacks_a_store() {
+    assert_eq!(
+        problems("").render("x.toml"),
+        "x.toml:1: store: it is missing; add [store] with the `url` of the database"
+    );
+}
+
+#[test]
+fn six_problems_are_six_problems() {
+    let text = r#"[store]
+url = "mysql://erp:hunter2@db/erp"
+[http]
+listen = "0.0.0.0:80"
+[[inbox]]
+consumer = "stock"
+topics = ["t"]
+retension = "7d"
+handler = { each = ["SELECT :foo"] }
+"#;
+    let problems = problems(text);
+    let found: Vec<_> = problems.iter().map(|p| (p.line, p.key.as_str())).collect();
+    assert_eq!(
+        found,
+        [
+            (2, "store.url"),
+            (4, "http.listen"),
+            (5, "inbox[0]"),
+            (5, "inbox[0].id"),
+            (8, "inbox[0].retension"),
+            (9, "inbox[0].handler.each[0]"),
+        ]
+    );
+    let rendered = problems.render("my.toml");
+    assert_eq!(rendered.lines().count(), 6);
+    assert!(
+        rendered
+            .contains("my.toml:5: inbox[0]: an inbox needs brokers to read from; add [kafka] with `brokers`")
+    );
+    assert!(!rendered.contains("hunter2"));
+}
+
+#[test]
+fn names_are_taken_once() {
+    let second = |keys: &str| {
+        let handler = "handler = { each = [\"SELECT 1\"] }";
+        problems(&format!("{BASE}[[inbox]]\ntopics = [\"t\"]\nid = \"key\"\n{keys}\n{handler}\n"))
+    };
+    for (keys, key, part) in [
+        ("consumer = \"stock\"", "inbox[1].consumer", "another inbox is called stock too"),
+        ("consumer = \"b\"\ngroup = \"stock\"", "inbox[1].group", "this Kafka group"),
+        // Also when this inbox has another problem.
+        ("consumer = \"stock\"\nlanes = 0", "inbox[1].consumer", "another inbox is called stock too"),
+    ] {
+        let problems = second(keys);
+        let problem = problems.iter().find(|problem| problem.key == key).unwrap();
+        assert!(problem.line >= 24 && problem.message.contains(part), "{problems}");
+    }
+    let text = BASE.replace("topics =", "group = \"b\"\ntopics =");
+    let text = format!(
+        "{text}[[inbox]]\nconsumer = \"b\"\ntopics = [\"t\"]\nid = \"key\"\nhandler.each = [\"SELECT 1\"]\n"
+    );
+    assert!(
+        problems(&text).to_string().contains("inbox[1].consumer: another inbox has this Kafka group too")
+    );
+}
+
+#[test]
+fn a_single_bracket_is_explained() {
+    let text = BASE.replace("[[inbox]]", "[inbox]");
+    assert!(
+        problems(&text).to_string().contains("inbox: this is a table; write [[inbox]], with two brackets")
+    );
+}
+
+#[test]
+fn sqlite_placeholders_are_refused_on_sqlite_only() {
+    let text = BASE.replace("SELECT :id", "SELECT payload ? 'a'");
+    assert!(Config::parse(&text, &|_| None).is_ok());
+    let text = text.replace("postgres://erp@localhost/erp", "sqlite://x");
+    assert!(
+        problems(&text)
+            .to_string()
+            .contains(":16: inbox[0].handler.each[0]: this is a placeholder of SQLite")
+    );
+}

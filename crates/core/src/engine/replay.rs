@@ -1,0 +1,70 @@
+//! Runs the handler on a dead letter and removes it, in one transaction.
+
+use crate::bare::claim_one;
+use crate::error::{BoxError, describe};
+use crate::handler::Apply;
+use crate::message::Message;
+use crate::names::{ConsumerName, MessageId};
+use crate::selector::Identity;
+use crate::store::{Store, StoredDeadLetter};
+
+/// How a replay ended.
+#[derive(Debug)]
+pub enum Replayed {
+    /// The effect is applied and the dead letter is gone.
+    Applied,
+    /// The letter is gone already: dropped, or replayed by somebody else.
+    Gone,
+    /// The letter had no id when it was parked; the id it has now was applied before, so the letter was only removed.
+    Duplicate,
+    /// The handler failed again; the letter stays as it was.
+    Failed(String),
+}
+
+/// Replays one dead letter. The receipt that was written when it was parked stays, so a copy that arrives later is still
+/// skipped. A letter without an id gets the one that `identity` finds now.
+pub async fn replay<S: Store, A: Apply<S>>(
+    store: &S,
+    apply: &A,
+    identity: &Identity,
+    number: i64,
+) -> Result<Replayed, BoxError> {
+    let Some((mut txn, stored)) = store.take_dead(number).await? else {
+        return Ok(Replayed::Gone);
+    };
+    let consumer = ConsumerName::new(stored.consumer.clone())?;
+    // A letter that was parked with an id has its receipt; one without gets both now, or turns out to be a copy.
+    let has_receipt = stored.letter.message_id.is_some();
+    let message = match message_of(stored, identity) {
+        Ok(message) => message,
+        Err(reason) => {
+            store.rollback(txn).await;
+            return Ok(Replayed::Failed(reason));
+        }
+    };
+    if !has_receipt && !claim_one(store, &mut txn, &consumer, &message).await?.is_fresh() {
+        store.commit(txn, None).await?;
+        return Ok(Replayed::Duplicate);
+    }
+    match apply.apply(&mut txn, &[message]).await {
+        Ok(()) => {
+            store.commit(txn, None).await?;
+            Ok(Replayed::Applied)
+        }
+        Err(failure) => {
+            store.rollback(txn).await;
+            Ok(Replayed::Failed(describe(failure.error.as_ref())))
+        }
+    }
+}
+
+fn message_of(stored: StoredDeadLetter, identity: &Identity) -> Result<Message, String> {
+    let letter = stored.letter;
+    match letter.message_id {
+        Some(id) => {
+            let id = MessageId::new(id).map_err(|e| e.to_string())?;
+            Ok(Message::new(id, letter.tenant, letter.record))
+        }
+        None => identity.identify(letter.record).map_err(|unfit| unfit.reason),
+    }
+}

@@ -1,0 +1,133 @@
+//! Errors: what a handler may return, and how the engine tells them apart.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// Any error, as handlers return it. `?` works from `sqlx`, `serde_json`, `anyhow` and friends.
+pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
+
+/// What a handler returns.
+pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
+
+/// What a handler may say about a message instead of plain success or a plain error.
+///
+/// A handler returns it as its error; any other error counts as [`Outcome::Retry`].
+///
+/// ```
+/// use oncebox_core::{Result, reject};
+///
+/// fn deduct(on_hand: i64, qty: i64) -> Result {
+///     if qty > on_hand {
+///         return Err(reject(format!("only {on_hand} on hand")));
+///     }
+///     Ok(())
+/// }
+/// assert!(deduct(1, 2).is_err());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Try again after the usual backoff; counts as an attempt.
+    Retry {
+        /// Why, for the log and the dead letter.
+        reason: String,
+    },
+    /// Try again after this delay; counts as an attempt.
+    RetryAfter {
+        /// How long to wait.
+        delay: Duration,
+        /// Why, for the log and the dead letter.
+        reason: String,
+    },
+    /// Give the message up at once, without further attempts.
+    Reject {
+        /// Why, for the log and the dead letter.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Retry { reason } | Self::RetryAfter { reason, .. } | Self::Reject { reason } => {
+                f.write_str(reason)
+            }
+        }
+    }
+}
+
+impl Error for Outcome {}
+
+/// The message is wrong and no retry can help: dead-letter it at once.
+pub fn reject(reason: impl Into<String>) -> BoxError {
+    Box::new(Outcome::Reject { reason: reason.into() })
+}
+
+/// Try the message again after the usual backoff.
+pub fn retry(reason: impl Into<String>) -> BoxError {
+    Box::new(Outcome::Retry { reason: reason.into() })
+}
+
+/// Try the message again after `delay`. The messages behind it in its lane wait too.
+pub fn retry_after(delay: Duration, reason: impl Into<String>) -> BoxError {
+    Box::new(Outcome::RetryAfter { delay, reason: reason.into() })
+}
+
+/// How the engine reacts to an error of a store or a handler.
+///
+/// Stores derive it from SQLSTATE or vendor codes, never from the text of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// Database trouble (deadlock, serialization, lost connection, read-only primary): the whole transaction is
+    /// tried again and the message is not blamed.
+    Transient,
+    /// Another process owns the partition now: stop, do not retry.
+    Fenced,
+    /// The message or its handler is to blame; counts as an attempt.
+    Failed,
+}
+
+/// An error of a store, with the class that decides what happens next.
+#[derive(Debug, thiserror::Error)]
+#[error("{context}: {source}")]
+pub struct StoreError {
+    /// What the engine does about it.
+    pub class: ErrorClass,
+    /// What the store was doing.
+    pub context: String,
+    /// The cause.
+    #[source]
+    pub source: BoxError,
+}
+
+impl StoreError {
+    /// An error of the given class.
+    pub fn new(class: ErrorClass, context: impl Into<String>, source: impl Into<BoxError>) -> Self {
+        Self { class, context: context.into(), source: source.into() }
+    }
+
+    /// The position belongs to a newer owner.
+    pub fn fenced(context: impl Into<String>) -> Self {
+        Self::new(ErrorClass::Fenced, context, "another process has taken over this partition")
+    }
+}
+
+/// What store operations return.
+pub type StoreResult<T> = std::result::Result<T, StoreError>;
+
+/// Writes an error with its causes, each once, separated by `: `.
+#[must_use]
+pub fn describe(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let part = inner.to_string();
+        if !text.contains(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,363 @@
+//! One partition between its source and its lanes: bounded queues, what is done, and why it stands still.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::DefaultHasher;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::message::Record;
+use crate::monitor::lock;
+use crate::policy::BatchBounds;
+use crate::source::{OnSettled, OpenStream};
+use crate::store::Ownership;
+use crate::tracker::OffsetTracker;
+
+/// The most offsets that may be received and not yet passed. With several lanes one slow message would otherwise let the
+/// others run ahead without end.
+const MAX_OPEN_OFFSETS: usize = 50_000;
+
+/// A partition's position, once the engine owns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acquired {
+    /// The next offset to apply, if the partition was ever started.
+    pub position: Option<i64>,
+}
+
+/// One partition, as its source sees it. Cheap to clone.
+#[derive(Clone)]
+pub struct Stream(pub(crate) Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) topic: Arc<str>,
+    pub(crate) partition: i32,
+    pub(crate) positioned: bool,
+    pub(crate) lanes: Vec<LaneQueue>,
+    pub(crate) owner: OnceLock<Ownership>,
+    pub(crate) start: OnceLock<i64>,
+    pub(crate) start_known: Notify,
+    pub(crate) closing: CancellationToken,
+    on_settled: Option<OnSettled>,
+    tracker: Mutex<OffsetTracker>,
+    queued_messages: AtomicUsize,
+    queued_bytes: AtomicUsize,
+    capacity: BatchBounds,
+    stopped: OnceLock<String>,
+    closed: Mutex<bool>,
+    closed_signal: Condvar,
+}
+
+/// What waits for one lane.
+#[derive(Debug, Default)]
+pub(crate) struct LaneQueue {
+    records: Mutex<VecDeque<Record>>,
+    arrived: Notify,
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({}/{})", self.0.topic, self.0.partition)
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(open: OpenStream, lanes: usize, batch: BatchBounds) -> Self {
+        Self(Arc::new(Shared {
+            topic: open.topic,
+            partition: open.partition,
+            positioned: open.positioned,
+            lanes: (0..lanes.max(1)).map(|_| LaneQueue::default()).collect(),
+            owner: OnceLock::new(),
+            start: OnceLock::new(),
+            start_known: Notify::new(),
+            closing: CancellationToken::new(),
+            on_settled: open.on_settled,
+            tracker: Mutex::new(OffsetTracker::new()),
+            queued_messages: AtomicUsize::new(0),
+            queued_bytes: AtomicUsize::new(0),
+            // One batch in flight, one waiting for each lane, and one on its way.
+            capacity: BatchBounds {
+                messages: batch.messages.saturating_mul(lanes.max(1) + 1),
+                bytes: batch.bytes.saturating_mul(2),
+            },
+            stopped: OnceLock::new(),
+            closed: Mutex::new(false),
+            closed_signal: Condvar::new(),
+        }))
+    }
+
+    /// The topic.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.0.topic
+    }
+
+    /// The partition.
+    #[must_use]
+    pub fn partition(&self) -> i32 {
+        self.0.partition
+    }
+
+    /// The position, as soon as the engine owns it. The source then decides where to begin (see `start_at`), moves there
+    /// and calls [`Stream::start`].
+    #[must_use]
+    pub fn acquired(&self) -> Option<Acquired> {
+        self.0.owner.get().map(|owner| Acquired { position: owner.next_offset })
+    }
+
+    /// Reading begins at this offset.
+    pub fn start(&self, offset: i64) {
+        if self.0.start.set(offset).is_ok() {
+            self.0.start_known.notify_one();
+        }
+    }
+
+    /// Hands over a record; never waits. Returns false, and drops it, if the stream is closing or stopped or if the offset
+    /// was received before.
+    pub fn push(&self, record: Record) -> bool {
+        let shared = &self.0;
+        if shared.closing.is_cancelled() || shared.stopped.get().is_some() {
+            return false;
+        }
+        if !lock(&shared.tracker).received(record.offset) {
+            return false;
+        }
+        shared.queued_messages.fetch_add(1, Ordering::Relaxed);
+        shared.queued_bytes.fetch_add(record.byte_len(), Ordering::Relaxed);
+        let lane = &shared.lanes[lane_of(&record, shared.lanes.len())];
+        lock(&lane.records).push_back(record);
+        lane.arrived.notify_one();
+        true
+    }
+
+    /// Whether the source should pause this partition.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.queued_above(1)
+    }
+
+    /// Whether the source may resume a paused partition. Lower than full, so that it does not flap.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        !self.queued_above(2)
+    }
+
+    fn queued_above(&self, fraction: usize) -> bool {
+        let shared = &self.0;
+        shared.queued_messages.load(Ordering::Relaxed) >= shared.capacity.messages / fraction
+            || shared.queued_bytes.load(Ordering::Relaxed) >= shared.capacity.bytes / fraction
+            || lock(&shared.tracker).open_len() >= MAX_OPEN_OFFSETS / fraction
+    }
+
+    /// Everything below this offset is settled and committed in the database: what may be acknowledged. `None` before the
+    /// first settled message.
+    #[must_use]
+    pub fn settled(&self) -> Option<i64> {
+        lock(&self.0.tracker).next()
+    }
+
+    /// Why the partition stands still, if it does. It stays so until it is opened anew.
+    #[must_use]
+    pub fn stopped(&self) -> Option<&str> {
+        self.0.stopped.get().map(String::as_str)
+    }
+
+    /// Stops the partition for a reason that an operator must see.
+    pub fn stop(&self, reason: impl Into<String>) {
+        if self.0.stopped.set(reason.into()).is_ok() {
+            for lane in &self.0.lanes {
+                lane.arrived.notify_one();
+            }
+            self.0.start_known.notify_one();
+        }
+    }
+
+    /// No new work is begun; the transaction in flight ends as it may. What still waits in the queue is dropped, since it
+    /// will be delivered again.
+    pub fn close(&self) {
+        self.0.closing.cancel();
+    }
+
+    /// Waits until the lanes have ended after [`Stream::close`]. False if they have not within `budget`. Blocks: for the
+    /// source's own thread.
+    #[must_use]
+    pub fn wait_closed(&self, budget: Duration) -> bool {
+        let closed = lock(&self.0.closed);
+        let (closed, _) = self
+            .0
+            .closed_signal
+            .wait_timeout_while(closed, budget, |closed| !*closed)
+            .unwrap_or_else(PoisonError::into_inner);
+        *closed
+    }
+}
+
+impl Shared {
+    /// The offset that the position may move to once these offsets (ascending) are done too.
+    pub(crate) fn next_if_done(&self, offsets: &[i64]) -> Option<i64> {
+        lock(&self.tracker).next_if_done(offsets)
+    }
+
+    /// The database has committed these offsets (ascending).
+    pub(crate) fn settle(&self, offsets: &[i64]) {
+        lock(&self.tracker).done(offsets);
+        if let Some(on_settled) = &self.on_settled {
+            on_settled(offsets);
+        }
+    }
+
+    pub(crate) fn mark_closed(&self) {
+        *lock(&self.closed) = true;
+        self.closed_signal.notify_all();
+    }
+
+    /// The next batch of a lane: what is there now, within the bounds. Waits only when there is nothing. `None` once the
+    /// stream is closing or stopped.
+    pub(crate) async fn next_batch(&self, lane: usize, bounds: BatchBounds) -> Option<Vec<Record>> {
+        let queue = &self.lanes[lane];
+        loop {
+            if self.closing.is_cancelled() || self.stopped.get().is_some() {
+                return None;
+            }
+            let batch = take_batch(&mut lock(&queue.records), bounds);
+            if !batch.is_empty() {
+                let bytes = batch.iter().map(Record::byte_len).sum();
+                self.queued_messages.fetch_sub(batch.len(), Ordering::Relaxed);
+                self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                return Some(batch);
+            }
+            tokio::select! {
+                () = queue.arrived.notified() => {}
+                () = self.closing.cancelled() => return None,
+            }
+        }
+    }
+
+    pub(crate) fn is_idle(&self, lane: usize) -> bool {
+        lock(&self.lanes[lane].records).is_empty()
+    }
+}
+
+/// Messages of one key share a lane, so their order holds; messages without a key have no order and are spread.
+fn lane_of(record: &Record, lanes: usize) -> usize {
+    if lanes == 1 {
+        return 0;
+    }
+    let slot = match &record.key {
+        Some(key) => {
+            let mut hasher = DefaultHasher::new();
+            key.hash(&mut hasher);
+            hasher.finish()
+        }
+        None => record.offset.unsigned_abs(),
+    };
+    (slot % lanes as u64) as usize
+}
+
+/// Takes records from the front while both bounds hold; always at least one.
+fn take_batch(queue: &mut VecDeque<Record>, bounds: BatchBounds) -> Vec<Record> {
+    let mut bytes = 0_usize;
+    let count = queue
+        .iter()
+        .take(bounds.messages.max(1))
+        .take_while(|record| {
+            let first = bytes == 0;
+            bytes = bytes.saturating_add(record.byte_len().max(1));
+            first || bytes <= bounds.bytes
+        })
+        .count();
+    queue.drain(..count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(offset: i64, key: Option<u8>, payload: usize) -> Record {
+        let mut record = Record::at("t", 0, offset);
+        record.key = key.map(|k| vec![k].into());
+        record.payload = Some(vec![0; payload].into());
+        record
+    }
+
+    fn open() -> OpenStream {
+        OpenStream { topic: "t".into(), partition: 0, positioned: true, on_settled: None }
+    }
+
+    proptest! {
+        /// Batches are the queue in its order, none too large unless it is a single message, none smaller than it need be.
+        #[test]
+        fn batches_are_the_queue_in_order(
+            sizes in prop::collection::vec(0_usize..50, 0..60),
+            messages in 1_usize..20,
+            bytes in 1_usize..120,
+        ) {
+            let mut queue: VecDeque<Record> =
+                sizes.iter().enumerate().map(|(i, size)| record(i as i64, None, *size)).collect();
+            let bounds = BatchBounds { messages, bytes };
+            let mut seen = Vec::new();
+            while !queue.is_empty() {
+                let batch = take_batch(&mut queue, bounds);
+                prop_assert!(!batch.is_empty() && batch.len() <= messages);
+                let size = |r: &Record| r.byte_len().max(1);
+                let total: usize = batch.iter().map(size).sum();
+                prop_assert!(total <= bytes || batch.len() == 1);
+                if let Some(next) = queue.front() {
+                    prop_assert!(batch.len() == messages || total + size(next) > bytes);
+                }
+                seen.extend(batch.iter().map(|r| r.offset));
+            }
+            prop_assert_eq!(seen, (0..sizes.len() as i64).collect::<Vec<_>>());
+        }
+
+        /// Each key is on one lane, in the order of its offsets, and nothing is lost on the way.
+        #[test]
+        fn lanes_keep_the_order_of_a_key(keys in prop::collection::vec(prop::option::of(0_u8..6), 0..80), lanes in 1_usize..6) {
+            let stream = Stream::new(open(), lanes, BatchBounds::default());
+            for (offset, key) in keys.iter().enumerate() {
+                let pushed = stream.push(record(offset as i64, *key, 1));
+                prop_assert!(pushed);
+            }
+            let mut lane_of_key = std::collections::HashMap::new();
+            let mut count = 0;
+            for (at, lane) in stream.0.lanes.iter().enumerate() {
+                let mut last = -1;
+                for queued in lock(&lane.records).iter() {
+                    prop_assert!(queued.offset > last);
+                    last = queued.offset;
+                    count += 1;
+                    if let Some(key) = &queued.key {
+                        prop_assert_eq!(*lane_of_key.entry(key.clone()).or_insert(at), at);
+                    }
+                }
+            }
+            prop_assert_eq!(count, keys.len());
+        }
+    }
+
+    #[test]
+    fn a_full_stream_asks_for_a_pause_and_has_room_again_at_half() {
+        let stream = Stream::new(open(), 1, BatchBounds { messages: 2, bytes: 1_000 });
+        for offset in 0..4 {
+            assert!(stream.push(record(offset, None, 1)));
+        }
+        assert!(stream.is_full() && !stream.has_room());
+        assert!(!stream.push(record(3, None, 1)), "the same offset again is ignored");
+    }
+
+    #[tokio::test]
+    async fn a_closing_stream_takes_and_gives_nothing() {
+        let stream = Stream::new(open(), 1, BatchBounds::default());
+        assert!(stream.push(record(0, None, 1)));
+        stream.close();
+        assert!(!stream.push(record(1, None, 1)));
+        assert!(stream.0.next_batch(0, BatchBounds::default()).await.is_none());
+        assert_eq!(stream.settled(), None);
+    }
+}

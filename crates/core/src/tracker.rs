@@ -1,0 +1,128 @@
+//! Which offsets of a partition are done, and up to where without a gap.
+
+use std::collections::VecDeque;
+
+/// Follows the received offsets of one partition and says up to where all of them are done.
+///
+/// Invariant: `next` never passes an offset that was received and is not done. Offsets may be sparse
+/// (compaction, transaction markers): only received ones count.
+#[derive(Debug, Default)]
+pub(crate) struct OffsetTracker {
+    /// Received and not yet passed, ascending.
+    open: VecDeque<Entry>,
+    last_received: Option<i64>,
+    next: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    offset: i64,
+    done: bool,
+}
+
+impl OffsetTracker {
+    /// Nothing received yet.
+    #[must_use]
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes note of a received offset. Returns false, and ignores it, if it is not above all earlier ones.
+    pub(crate) fn received(&mut self, offset: i64) -> bool {
+        if self.last_received.is_some_and(|last| offset <= last) {
+            return false;
+        }
+        self.last_received = Some(offset);
+        self.open.push_back(Entry { offset, done: false });
+        true
+    }
+
+    /// Marks offsets as done, in any order.
+    pub(crate) fn done(&mut self, offsets: &[i64]) {
+        for offset in offsets {
+            if let Ok(at) = self.open.binary_search_by_key(offset, |e| e.offset) {
+                self.open[at].done = true;
+            }
+        }
+        while let Some(front) = self.open.front().filter(|e| e.done) {
+            self.next = Some(front.offset + 1);
+            self.open.pop_front();
+        }
+    }
+
+    /// The next offset to read after a restart: one past the last done offset that has no open one below it.
+    #[must_use]
+    pub(crate) fn next(&self) -> Option<i64> {
+        self.next
+    }
+
+    /// What `next` would be if these offsets (ascending) were done too.
+    #[must_use]
+    pub(crate) fn next_if_done(&self, offsets: &[i64]) -> Option<i64> {
+        let mut next = self.next;
+        let mut ahead = offsets.iter().peekable();
+        for entry in &self.open {
+            while ahead.next_if(|o| **o < entry.offset).is_some() {}
+            if !entry.done && ahead.next_if(|o| **o == entry.offset).is_none() {
+                break;
+            }
+            next = Some(entry.offset + 1);
+        }
+        next
+    }
+
+    /// How many received offsets are not passed yet. Bounds the memory of a partition with one slow lane.
+    #[must_use]
+    pub(crate) fn open_len(&self) -> usize {
+        self.open.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// The reference: the sets themselves.
+    fn reference_next(received: &[i64], done: &BTreeSet<i64>) -> Option<i64> {
+        received.iter().take_while(|o| done.contains(o)).last().map(|o| o + 1)
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_sets(
+            gaps in prop::collection::vec(1_i64..4, 1..60),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 0..80),
+        ) {
+            let received: Vec<i64> = gaps.iter().scan(-1, |at, gap| { *at += gap; Some(*at) }).collect();
+            let mut tracker = OffsetTracker::new();
+            for offset in &received {
+                prop_assert!(tracker.received(*offset));
+                prop_assert!(!tracker.received(*offset));
+            }
+            let mut done = BTreeSet::new();
+            for pick in order {
+                let offset = received[pick.index(received.len())];
+                done.insert(offset);
+                let foreseen = tracker.next_if_done(&[offset]);
+                tracker.done(&[offset]);
+                prop_assert_eq!(tracker.next(), reference_next(&received, &done));
+                prop_assert_eq!(foreseen, tracker.next());
+                prop_assert_eq!(tracker.next_if_done(&[]), tracker.next());
+            }
+        }
+
+        #[test]
+        fn foresees_a_whole_batch(len in 1_usize..50, picks in prop::collection::btree_set(0_i64..50, 0..50)) {
+            let mut tracker = OffsetTracker::new();
+            for offset in 0..len as i64 {
+                tracker.received(offset);
+            }
+            let batch: Vec<i64> = picks.into_iter().filter(|o| *o < len as i64).collect();
+            let foreseen = tracker.next_if_done(&batch);
+            tracker.done(&batch);
+            prop_assert_eq!(foreseen, tracker.next());
+        }
+    }
+}
