@@ -1,5 +1,6 @@
 //! Developer tasks, run as `cargo xtask <task>`.
 
+mod bench;
 mod cargo;
 mod interrupt;
 mod packages;
@@ -24,6 +25,8 @@ struct Cli {
 enum Task {
     /// Run every test, against a real PostgreSQL and a real Kafka started for this run.
     Test(test::Args),
+    /// Compare oncebox with one transaction per message written by hand, on a real PostgreSQL and a real Kafka.
+    Bench(bench::Args),
     /// Start PostgreSQL and Kafka, print how to reach them, and stop them on Ctrl-C.
     Services,
 }
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = interrupt::install().and_then(|()| match cli.task {
         Task::Test(args) => test::run(&args),
+        Task::Bench(args) => bench::run(&args),
         Task::Services => serve::run(),
     });
     match result {

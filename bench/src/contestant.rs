@@ -1,0 +1,105 @@
+//! Who takes part, and how each is started.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tokio::process::{Child, Command};
+
+/// What a contestant of this binary works on.
+#[derive(Debug, Args)]
+pub(crate) struct Job {
+    /// The brokers.
+    #[arg(long)]
+    pub(crate) brokers: String,
+    /// The topic.
+    #[arg(long)]
+    pub(crate) topic: String,
+    /// The database.
+    #[arg(long)]
+    pub(crate) store: String,
+    /// The consumer's name and Kafka group, one per run: a group of an earlier run has committed offsets.
+    #[arg(long)]
+    pub(crate) consumer: String,
+}
+
+/// A way to apply the workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contestant {
+    ByHand,
+    RustHandler,
+    Each,
+    Batch,
+}
+
+impl Contestant {
+    pub(crate) const ALL: [Self; 4] = [Self::ByHand, Self::RustHandler, Self::Each, Self::Batch];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ByHand => "one transaction per message, by hand",
+            Self::RustHandler => "oncebox, Rust handler per message",
+            Self::Each => "oncebox run, each",
+            Self::Batch => "oncebox run, batch",
+        }
+    }
+
+    /// Starts it.
+    pub(crate) fn start(self, daemon: &Path, folder: &Path, job: &Job) -> Result<Child> {
+        let mut command = match self {
+            Self::ByHand => myself("by-hand", job)?,
+            Self::RustHandler => myself("rust-handler", job)?,
+            Self::Each => daemon_with(daemon, folder, job, EACH)?,
+            Self::Batch => daemon_with(daemon, folder, job, BATCH)?,
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+        command.spawn().with_context(|| format!("starting {}", self.name()))
+    }
+}
+
+fn myself(subcommand: &str, job: &Job) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([subcommand, "--brokers", &job.brokers, "--topic", &job.topic, "--store", &job.store]);
+    command.args(["--consumer", &job.consumer]);
+    Ok(command)
+}
+
+const EACH: &str = r#"each = [
+  "UPDATE stock SET on_hand = on_hand - (:payload->>'qty')::int WHERE sku = :payload->>'sku'",
+  "INSERT INTO ledger (message_id, sku, qty) VALUES (:id, :payload->>'sku', (:payload->>'qty')::int)",
+]"#;
+
+const BATCH: &str = r#"batch = [
+  "UPDATE stock SET on_hand = on_hand - d.qty FROM (SELECT payload->>'sku' AS sku, sum((payload->>'qty')::int) AS qty FROM messages GROUP BY 1) AS d WHERE stock.sku = d.sku",
+  "INSERT INTO ledger (message_id, sku, qty) SELECT id, payload->>'sku', (payload->>'qty')::int FROM messages",
+]"#;
+
+fn daemon_with(daemon: &Path, folder: &Path, job: &Job, handler: &str) -> Result<Command> {
+    let config = format!(
+        r#"[store]
+url = "{store}"
+
+[kafka]
+brokers = "{brokers}"
+
+[[inbox]]
+consumer = "{consumer}"
+topics = ["{topic}"]
+id = "header:event_id"
+batch = {{ messages = 1000 }}
+
+[inbox.handler]
+{handler}
+"#,
+        store = job.store,
+        brokers = job.brokers,
+        topic = job.topic,
+        consumer = job.consumer,
+    );
+    let file: PathBuf = folder.join("oncebox.toml");
+    std::fs::write(&file, config)?;
+    let mut command = Command::new(daemon);
+    command.args(["run", "--log", "warn", "--config"]).arg(file);
+    Ok(command)
+}

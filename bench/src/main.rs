@@ -1,0 +1,39 @@
+//! The benchmark. Every contestant is a process of its own that reads the same topic into a database of its own; they take
+//! turns, round after round, and what counts is the ratio within a round. Run it with `cargo xtask bench`.
+
+mod by_hand;
+mod contestant;
+mod measure;
+mod proxy;
+mod report;
+mod rounds;
+mod rust_handler;
+mod workload;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(about = "oncebox against one transaction per message written by hand")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run all contestants in turn and print the ratios.
+    Compare(rounds::Compare),
+    /// A contestant: one transaction per message, written by hand.
+    ByHand(contestant::Job),
+    /// A contestant: an oncebox handler in Rust.
+    RustHandler(contestant::Job),
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Compare(compare) => rounds::run(compare).await,
+        Command::ByHand(job) => by_hand::run(job).await,
+        Command::RustHandler(job) => rust_handler::run(job).await,
+    }
+}

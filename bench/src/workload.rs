@@ -1,0 +1,94 @@
+//! The stock workload: an UPDATE and an INSERT per message, one message in ten a duplicate.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+/// Articles in stock.
+const SKUS: u64 = 1_000;
+
+/// Makes a topic with one partition: one worker for everybody.
+pub(crate) async fn topic(brokers: &str, name: &str, records: u64) -> Result<()> {
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", brokers).create()?;
+    let new = NewTopic::new(name, 1, TopicReplication::Fixed(1));
+    for created in admin.create_topics([&new], &AdminOptions::new()).await? {
+        if let Err((topic, code)) = created {
+            bail!("creating topic {topic}: {code}");
+        }
+    }
+    let (name, brokers) = (name.to_owned(), brokers.to_owned());
+    tokio::task::spawn_blocking(move || produce(&brokers, &name, records)).await?
+}
+
+fn produce(brokers: &str, topic: &str, records: u64) -> Result<()> {
+    let producer: ThreadedProducer<DefaultProducerContext> = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("enable.idempotence", "true")
+        .set("linger.ms", "20")
+        .set("compression.type", "lz4")
+        .create()?;
+    let mut ids: Vec<String> = Vec::new();
+    for number in 0..records {
+        // One in ten repeats the id of ten messages before.
+        let id = match number % 10 {
+            9 => ids[ids.len() - 5].clone(),
+            _ => uuid::Uuid::now_v7().to_string(),
+        };
+        let sku = format!("sku-{}", number.wrapping_mul(7_919) % SKUS);
+        let payload = format!(
+            r#"{{"sku":"{sku}","qty":1,"order":{number},"note":"a payload of a usual size, about 120 bytes"}}"#
+        );
+        let mut record = BaseRecord::to(topic)
+            .key(&sku)
+            .payload(&payload)
+            .headers(OwnedHeaders::new().insert(Header { key: "event_id", value: Some(&id) }));
+        while let Err((error, same)) = producer.send(record) {
+            if error != KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) {
+                return Err(error.into());
+            }
+            record = same;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        ids.push(id);
+    }
+    producer.flush(Duration::from_secs(60)).context("flushing the producer")
+}
+
+/// How many effects `records` records have.
+pub(crate) fn unique(records: u64) -> u64 {
+    records - records / 10
+}
+
+/// Makes a database with the business tables and returns its URL.
+pub(crate) async fn database(server: &str, name: &str) -> Result<String> {
+    let mut conn = PgConnection::connect(server).await?;
+    sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut conn).await?;
+    let (base, _) = server.rsplit_once('/').context("the PostgreSQL URL has no database")?;
+    let url = format!("{base}/{name}");
+    let mut conn = PgConnection::connect(&url).await?;
+    sqlx::raw_sql(
+        "CREATE TABLE stock (sku text PRIMARY KEY, on_hand bigint NOT NULL) WITH (fillfactor = 50);
+         CREATE TABLE ledger (n bigserial PRIMARY KEY, message_id text, sku text, qty int, at timestamptz DEFAULT now());
+         CREATE TABLE received (consumer text, message_id text, at timestamptz DEFAULT now(), PRIMARY KEY (consumer, message_id));
+         INSERT INTO stock SELECT 'sku-' || n, 1000000000 FROM generate_series(0, 999) AS n;
+         CHECKPOINT;",
+    )
+    .execute(&mut conn)
+    .await?;
+    Ok(url)
+}
+
+/// Removes a database of the benchmark.
+pub(crate) async fn drop_database(server: &str, name: &str) -> Result<()> {
+    let mut conn = PgConnection::connect(server).await?;
+    sqlx::query(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"))).execute(&mut conn).await?;
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Every message changes your database once.
+#[derive(Debug, Parser)]
+#[command(name = "oncebox", version, long_version = crate::versions::long(), propagate_version = true)]
+pub(crate) struct Cli {
+    /// The configuration file.
+    #[arg(long, global = true, env = "ONCEBOX_CONFIG", default_value = "oncebox.toml", value_name = "FILE")]
+    pub(crate) config: PathBuf,
+
+    /// How log lines look (on stderr).
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+
+    /// What is logged, such as `info` or `oncebox=debug`.
+    #[arg(long, global = true, env = "ONCEBOX_LOG", value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
+pub(crate) enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON document.
+    Json,
+}
+
+/// How the answer is printed on stdout.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct OutputArg {
+    /// How the answer is printed.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what oncebox does: duplicates, killed processes, and a verdict counted from the database.
+    Demo(DemoArgs),
+    /// Write a commented oncebox.toml.
+    Init {
+        /// Overwrite an existing file.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Look at configuration, database, schema, broker, topics, retention and durability.
+    Check {
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Create or update oncebox's tables.
+    Migrate {
+        #[command(subcommand)]
+        action: Option<MigrateAction>,
+    },
+    /// Run everything the configuration declares, until SIGTERM or SIGINT.
+    Run,
+    /// Show consumers, positions, lag, suppressed duplicates and dead letters.
+    Status {
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Look at dead letters, replay or drop them.
+    Dead {
+        #[command(subcommand)]
+        action: DeadAction,
+    },
+    /// Remove old receipts now.
+    Purge {
+        /// Only count what would be removed.
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Print a completion script for your shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DemoArgs {
+    /// How many different messages are produced; copies come on top.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) messages: u32,
+    /// How many consumer processes are killed while they work.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub(crate) kills: u32,
+    /// A database of your own (its oncebox_demo_* tables are replaced) instead of a temporary SQLite file.
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// A Kafka of your own instead of the one in this process.
+    #[arg(long, value_name = "LIST")]
+    pub(crate) brokers: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArg,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum MigrateAction {
+    /// Apply what is missing (the default).
+    Up,
+    /// Show which migrations the database has.
+    Status {
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Print the statements without running them.
+    Sql,
+}
+
+/// Which dead letters are meant: numbers, or a filter.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DeadSelection {
+    /// Numbers of dead letters, as `oncebox dead list` shows them.
+    pub(crate) numbers: Vec<i64>,
+    /// All of this consumer.
+    #[arg(long)]
+    pub(crate) consumer: Option<String>,
+    /// All of this topic.
+    #[arg(long)]
+    pub(crate) topic: Option<String>,
+    /// All of this tenant.
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+    /// All with this message id.
+    #[arg(long)]
+    pub(crate) message_id: Option<String>,
+    /// All with this key.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadAction {
+    /// List dead letters.
+    List {
+        #[command(flatten)]
+        selection: DeadSelection,
+        /// At most this many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+        /// Only above this number: the next page.
+        #[arg(long, default_value_t = 0)]
+        after: i64,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Show one dead letter whole.
+    Show {
+        /// Its number.
+        number: i64,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Run the handler again and remove the dead letter, in one transaction.
+    Replay {
+        #[command(flatten)]
+        selection: DeadSelection,
+        /// Everything, when no other filter is given.
+        #[arg(long)]
+        all: bool,
+        /// Only show which ones it would be.
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Remove dead letters for good. Their receipts stay.
+    Drop {
+        #[command(flatten)]
+        selection: DeadSelection,
+        /// Everything, when no other filter is given.
+        #[arg(long)]
+        all: bool,
+        /// Only show which ones it would be.
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

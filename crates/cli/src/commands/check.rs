@@ -1,0 +1,118 @@
+//! `oncebox check`: configuration, database, schema, broker, topics, retention, durability; one line each.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use oncebox_core::config::Config;
+use oncebox_core::{Finding, FindingLevel, describe};
+use serde_json::{Value, json};
+
+use crate::args::Output;
+use crate::cluster;
+use crate::exit::{Answer, CommandResult, Exit, Failure};
+use crate::load;
+use crate::output;
+use crate::stores::{SqlStore, WithStore, with_store};
+
+pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
+    let config = load::config(file)?;
+    let mut findings = vec![ok("configuration", format!("{} is fine", file.display()))];
+    findings.extend(advice(&config));
+    let mut unreachable = false;
+    match with_store(&config.store, CheckStore { config: &config }).await {
+        Ok(found) => findings.extend(found),
+        Err(failure) => {
+            unreachable |= failure.exit == Exit::Unreachable;
+            findings.push(error("database", failure.text));
+        }
+    }
+    let (cluster, reached) = cluster::check(&config).await;
+    unreachable |= !reached;
+    findings.extend(cluster);
+
+    match output {
+        Output::Json => output::json(&findings.iter().map(as_json).collect::<Vec<_>>())?,
+        Output::Table => print(&findings)?,
+    }
+    if unreachable {
+        return Err(Failure {
+            exit: Exit::Unreachable,
+            text: "a dependency cannot be reached: see above".to_owned(),
+        });
+    }
+    let bad = findings.iter().any(|f| f.level == FindingLevel::Error);
+    Ok(if bad { Answer::No } else { Answer::Yes })
+}
+
+struct CheckStore<'a> {
+    config: &'a Config,
+}
+
+impl WithStore for CheckStore<'_> {
+    type Output = Result<Vec<Finding>, Failure>;
+
+    async fn run<S: SqlStore>(self, store: S) -> Self::Output {
+        let mut findings = store.check().await?;
+        for inbox in &self.config.inboxes {
+            let subject = format!("handler of {}", inbox.consumer);
+            findings.push(match store.prepare(&inbox.handler, inbox.payload).await {
+                Ok(_) => ok(&subject, format!("{} statements are valid", inbox.handler.steps().len())),
+                Err(e) => error(&subject, describe(&e)),
+            });
+        }
+        Ok(findings)
+    }
+}
+
+/// What is allowed and yet often a mistake.
+fn advice(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for inbox in &config.inboxes {
+        for (nth, step) in inbox.handler.steps().iter().enumerate() {
+            for warning in step.statement.warnings() {
+                findings.push(Finding {
+                    level: FindingLevel::Warning,
+                    subject: format!("handler of {}, statement {}", inbox.consumer, nth + 1),
+                    detail: warning,
+                });
+            }
+        }
+    }
+    findings
+}
+
+fn ok(subject: &str, detail: String) -> Finding {
+    Finding { level: FindingLevel::Ok, subject: subject.to_owned(), detail }
+}
+
+fn error(subject: &str, detail: String) -> Finding {
+    Finding { level: FindingLevel::Error, subject: subject.to_owned(), detail }
+}
+
+fn word(level: FindingLevel) -> &'static str {
+    match level {
+        FindingLevel::Ok => "ok",
+        FindingLevel::Warning => "warning",
+        FindingLevel::Error => "error",
+    }
+}
+
+fn as_json(finding: &Finding) -> Value {
+    json!({"level": word(finding.level), "subject": finding.subject, "detail": finding.detail})
+}
+
+fn print(findings: &[Finding]) -> std::io::Result<()> {
+    let colours = std::io::stdout().is_terminal();
+    for finding in findings {
+        let level = word(finding.level);
+        let colour = match finding.level {
+            FindingLevel::Ok => 32,
+            FindingLevel::Warning => 33,
+            FindingLevel::Error => 31,
+        };
+        let level =
+            if colours { format!("\u{1b}[{colour}m{level:<7}\u{1b}[0m") } else { format!("{level:<7}") };
+        output::line(&format!("{level} {}: {}", finding.subject, finding.detail))?;
+    }
+    Ok(())
+}

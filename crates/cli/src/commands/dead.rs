@@ -1,0 +1,229 @@
+//! `oncebox dead`: look at dead letters, replay or drop them.
+
+use std::path::Path;
+
+use oncebox_core::config::Config;
+use oncebox_core::{DeadFilter, Replayed, StoredDeadLetter, replay};
+use serde_json::{Value, json};
+
+use crate::args::{DeadAction, DeadSelection, Output};
+use crate::exit::{Answer, CommandResult, Failure};
+use crate::load;
+use crate::output;
+use crate::stores::{SqlStore, WithStore, with_store};
+
+/// How many letters one page of a replay takes into memory.
+const PAGE: u32 = 200;
+
+pub(crate) async fn run(file: &Path, action: DeadAction) -> CommandResult {
+    let config = load::config(file)?;
+    with_store(&config.store, Dead { action, config: &config }).await
+}
+
+struct Dead<'a> {
+    action: DeadAction,
+    config: &'a Config,
+}
+
+impl WithStore for Dead<'_> {
+    type Output = CommandResult;
+
+    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+        match self.action {
+            DeadAction::List { selection, limit, after, output } => {
+                let filter = DeadFilter { limit, after, ..filter(selection) };
+                list(&store.dead_letters(&filter).await?, output.output)
+            }
+            DeadAction::Show { number, output } => {
+                let filter = DeadFilter { numbers: vec![number], limit: 1, ..DeadFilter::default() };
+                match store.dead_letters(&filter).await?.pop() {
+                    Some(letter) => show(&letter, output.output),
+                    None => {
+                        eprintln!("there is no dead letter {number}");
+                        Ok(Answer::No)
+                    }
+                }
+            }
+            DeadAction::Replay { selection, all, dry_run, output } => {
+                let filter = deliberate(selection, all)?;
+                if dry_run {
+                    return list(&store.dead_letters(&filter).await?, output.output);
+                }
+                replay_all(&store, self.config, filter, output.output).await
+            }
+            DeadAction::Drop { selection, all, dry_run, output } => {
+                let filter = deliberate(selection, all)?;
+                if dry_run {
+                    return list(&store.dead_letters(&filter).await?, output.output);
+                }
+                let dropped = store.drop_dead(&filter).await?;
+                match output.output {
+                    Output::Json => output::json(&json!({"dropped": dropped}))?,
+                    Output::Table => output::line(&format!("dropped {dropped} dead letters"))?,
+                }
+                Ok(if dropped > 0 { Answer::Yes } else { Answer::No })
+            }
+        }
+    }
+}
+
+fn filter(selection: DeadSelection) -> DeadFilter {
+    DeadFilter {
+        numbers: selection.numbers,
+        consumer: selection.consumer,
+        topic: selection.topic,
+        tenant: selection.tenant,
+        message_id: selection.message_id,
+        key: selection.key.map(String::into_bytes),
+        after: 0,
+        limit: PAGE,
+    }
+}
+
+/// Replay and drop change things, so "everything" has to be said.
+fn deliberate(selection: DeadSelection, all: bool) -> Result<DeadFilter, Failure> {
+    let chosen = filter(selection);
+    let everything = DeadFilter { limit: PAGE, ..DeadFilter::default() };
+    if chosen == everything && !all {
+        return Err(Failure {
+            exit: crate::exit::Exit::Usage,
+            text: "say which dead letters: by number, by filter (--consumer, --topic, …), or --all"
+                .to_owned(),
+        });
+    }
+    Ok(chosen)
+}
+
+async fn replay_all<S: SqlStore>(
+    store: &S,
+    config: &Config,
+    mut filter: DeadFilter,
+    output: Output,
+) -> CommandResult {
+    let mut handlers = Vec::new();
+    for inbox in &config.inboxes {
+        let handler = store.prepare(&inbox.handler, inbox.payload).await?;
+        handlers.push((inbox, handler));
+    }
+    let (mut applied, mut failed) = (0_u64, Vec::new());
+    loop {
+        let page = store.dead_letters(&filter).await?;
+        let Some(last) = page.last() else { break };
+        filter.after = last.number;
+        for stored in page {
+            let number = stored.number;
+            let Some((inbox, handler)) =
+                handlers.iter().find(|(inbox, _)| inbox.consumer.as_str() == stored.consumer)
+            else {
+                failed.push((number, format!("no [[inbox]] has the consumer {}", stored.consumer)));
+                continue;
+            };
+            let replayed = replay(store, handler, &inbox.identity, number).await;
+            match replayed.map_err(|e| Failure::data(e.to_string()))? {
+                Replayed::Applied | Replayed::Duplicate => applied += 1,
+                Replayed::Gone => {}
+                Replayed::Failed(reason) => failed.push((number, reason)),
+            }
+        }
+    }
+    match output {
+        Output::Json => {
+            let failed: Vec<Value> =
+                failed.iter().map(|(number, error)| json!({"number": number, "error": error})).collect();
+            output::json(&json!({"replayed": applied, "failed": failed}))?;
+        }
+        Output::Table => {
+            output::line(&format!("replayed {applied} dead letters, {} failed again", failed.len()))?;
+            for (number, reason) in &failed {
+                eprintln!("dead letter {number}: {reason}");
+            }
+        }
+    }
+    Ok(if failed.is_empty() && applied > 0 { Answer::Yes } else { Answer::No })
+}
+
+fn list(letters: &[StoredDeadLetter], output: Output) -> CommandResult {
+    match output {
+        Output::Json => output::json(&letters.iter().map(as_json).collect::<Vec<_>>())?,
+        Output::Table => {
+            let rows = letters.iter().map(|stored| {
+                let record = &stored.letter.record;
+                [
+                    stored.number.to_string(),
+                    output::time(stored.failed_at_ms),
+                    stored.consumer.clone(),
+                    stored.letter.tenant.to_string(),
+                    output::or_dash(stored.letter.message_id.as_deref()),
+                    record.coordinates(),
+                    stored.letter.attempts.to_string(),
+                    short(&stored.letter.error),
+                ]
+            });
+            let header =
+                ["number", "failed at", "consumer", "tenant", "message id", "place", "attempts", "error"];
+            output::line(&output::table(header, rows).to_string())?;
+        }
+    }
+    Ok(if letters.is_empty() { Answer::No } else { Answer::Yes })
+}
+
+fn show(stored: &StoredDeadLetter, output: Output) -> CommandResult {
+    if output == Output::Json {
+        output::json(&as_json(stored))?;
+        return Ok(Answer::Yes);
+    }
+    let letter = &stored.letter;
+    let record = &letter.record;
+    output::line(&format!("number      {}", stored.number))?;
+    output::line(&format!("consumer    {}", stored.consumer))?;
+    output::line(&format!("tenant      {}", letter.tenant))?;
+    output::line(&format!("message id  {}", output::or_dash(letter.message_id.as_deref())))?;
+    output::line(&format!("place       {}", record.coordinates()))?;
+    output::line(&format!("produced    {}", output::or_dash(record.timestamp_ms.map(output::time))))?;
+    output::line(&format!("failed at   {}", output::time(stored.failed_at_ms)))?;
+    output::line(&format!("attempts    {}", letter.attempts))?;
+    output::line(&format!("error       {}", letter.error))?;
+    output::line(&format!("key         {}", text(record.key.as_deref())))?;
+    for (name, value) in record.headers.iter() {
+        output::line(&format!("header      {name}: {}", text(value)))?;
+    }
+    output::line(&format!("payload     {}", text(record.payload.as_deref())))?;
+    Ok(Answer::Yes)
+}
+
+fn as_json(stored: &StoredDeadLetter) -> Value {
+    let letter = &stored.letter;
+    let record = &letter.record;
+    let headers: Vec<Value> =
+        record.headers.iter().map(|(name, value)| json!({"name": name, "value": value.map(lossy)})).collect();
+    json!({
+        "number": stored.number,
+        "consumer": stored.consumer,
+        "tenant": letter.tenant.as_str(),
+        "message_id": letter.message_id,
+        "topic": &*record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": record.key.as_deref().map(lossy),
+        "payload": record.payload.as_deref().map(lossy),
+        "headers": headers,
+        "timestamp_ms": record.timestamp_ms,
+        "error": letter.error,
+        "attempts": letter.attempts,
+        "failed_at": output::time(stored.failed_at_ms),
+    })
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn text(bytes: Option<&[u8]>) -> String {
+    bytes.map_or_else(|| "(none)".to_owned(), lossy)
+}
+
+/// The first line of an error, cut to what a table can show.
+fn short(error: &str) -> String {
+    let line = error.lines().next().unwrap_or_default();
+    if line.chars().count() <= 80 { line.to_owned() } else { line.chars().take(79).chain(['…']).collect() }
+}

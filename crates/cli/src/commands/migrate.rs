@@ -1,0 +1,72 @@
+//! `oncebox migrate`: our tables, versioned.
+
+use std::path::Path;
+
+use oncebox_core::Migration;
+use serde_json::json;
+
+use crate::args::{MigrateAction, Output};
+use crate::exit::{Answer, CommandResult};
+use crate::load;
+use crate::output;
+use crate::stores::{SqlStore, WithStore, with_store};
+
+pub(crate) async fn run(file: &Path, action: Option<MigrateAction>) -> CommandResult {
+    let config = load::config(file)?;
+    let command = Migrate { action: action.unwrap_or(MigrateAction::Up), config: &config.store };
+    with_store(&config.store, command).await
+}
+
+struct Migrate<'a> {
+    action: MigrateAction,
+    config: &'a oncebox_core::config::StoreConfig,
+}
+
+impl WithStore for Migrate<'_> {
+    type Output = CommandResult;
+
+    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+        match self.action {
+            MigrateAction::Up => {
+                let applied = store.migrate().await?;
+                store.arrange(self.config).await?;
+                for migration in &applied {
+                    eprintln!("applied {}: {}", migration.version, migration.name);
+                }
+                if applied.is_empty() {
+                    eprintln!("nothing to do: the schema is up to date");
+                }
+                Ok(Answer::Yes)
+            }
+            MigrateAction::Status { output } => show(&store.migrations().await?, output.output),
+            MigrateAction::Sql => {
+                for migration in store.migrations().await? {
+                    output::line(&format!("-- {}: {}", migration.version, migration.name))?;
+                    output::line(migration.sql.trim())?;
+                    output::line("")?;
+                }
+                Ok(Answer::Yes)
+            }
+        }
+    }
+}
+
+/// A negative answer if something is missing.
+fn show(migrations: &[Migration], output: Output) -> CommandResult {
+    match output {
+        Output::Json => {
+            let rows: Vec<_> = migrations
+                .iter()
+                .map(|m| json!({"version": m.version, "name": m.name, "applied": m.applied}))
+                .collect();
+            output::json(&rows)?;
+        }
+        Output::Table => {
+            let rows = migrations.iter().map(|m| {
+                [m.version.to_string(), m.name.to_owned(), if m.applied { "yes" } else { "no" }.to_owned()]
+            });
+            output::line(&output::table(["version", "name", "applied"], rows).to_string())?;
+        }
+    }
+    Ok(if migrations.iter().all(|m| m.applied) { Answer::Yes } else { Answer::No })
+}

@@ -1,0 +1,10 @@
+//! One file a command.
+
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod dead;
+pub(crate) mod init;
+pub(crate) mod migrate;
+pub(crate) mod purge;
+pub(crate) mod run;
+pub(crate) mod status;

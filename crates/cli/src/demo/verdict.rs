@@ -1,0 +1,94 @@
+//! What the database says in the end.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::database::Database;
+use super::producer::Producer;
+use crate::args::Output;
+use crate::exit::Failure;
+use crate::output;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict {
+    /// Records sent to the broker, copies included.
+    produced: i64,
+    /// Different messages among them.
+    unique: i64,
+    /// Records that consumers brought to an end, redeliveries after kills included.
+    delivered: i64,
+    duplicates_suppressed: i64,
+    effects: i64,
+    kills: u32,
+    lost: i64,
+    doubled: i64,
+    out_of_order: i64,
+    /// Stock missing or left over, counted from the other table.
+    stock_off_by: i64,
+    seconds: f64,
+    verdict: &'static str,
+}
+
+impl Verdict {
+    pub(crate) async fn count(
+        database: &Database,
+        producer: &Producer,
+        kills: u32,
+        took: Duration,
+    ) -> Result<Self, Failure> {
+        let unique = i64::from(producer.unique);
+        let effects = database.effects().await?;
+        let distinct = database.distinct_effects().await?;
+        let duplicates_suppressed = database.duplicates().await?;
+        let mut verdict = Self {
+            produced: producer.produced(),
+            unique,
+            delivered: effects + duplicates_suppressed,
+            duplicates_suppressed,
+            effects,
+            kills,
+            lost: unique - distinct,
+            doubled: effects - distinct,
+            out_of_order: database.out_of_order().await?,
+            stock_off_by: database.stock_taken().await? - producer.unique_quantity(),
+            seconds: took.as_secs_f64(),
+            verdict: "failed",
+        };
+        if verdict.lost == 0 && verdict.doubled == 0 && verdict.out_of_order == 0 && verdict.stock_off_by == 0
+        {
+            verdict.verdict = "ok";
+        }
+        Ok(verdict)
+    }
+
+    pub(crate) fn good(&self) -> bool {
+        self.verdict == "ok"
+    }
+
+    pub(crate) fn print(&self, output: Output) -> Result<(), Failure> {
+        if output == Output::Json {
+            return Ok(output::json(self)?);
+        }
+        let row = |what: &str, value: i64| [what.to_owned(), value.to_string()];
+        let rows = [
+            row("records produced", self.produced),
+            row("  different messages", self.unique),
+            row("records delivered", self.delivered),
+            row("  duplicates suppressed", self.duplicates_suppressed),
+            row("effects in the database", self.effects),
+            row("consumers killed", i64::from(self.kills)),
+            row("effects lost", self.lost),
+            row("effects doubled", self.doubled),
+            row("effects out of order", self.out_of_order),
+        ];
+        output::line(&output::table(["counted from the database", ""], rows).to_string())?;
+        let text = if self.good() {
+            format!("Every message changed the database once. ({:.1} s)", self.seconds)
+        } else {
+            "FAILED: an effect is lost, doubled or out of order.".to_owned()
+        };
+        output::line(&text)?;
+        Ok(())
+    }
+}

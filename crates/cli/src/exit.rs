@@ -1,0 +1,83 @@
+//! Exit codes, and errors that know theirs.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use oncebox_core::{BoxError, StoreError, describe};
+
+/// The meaning of an exit code. Part of the contract with scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// A negative answer: unhealthy, verdict failed, nothing matched.
+    Negative = 1,
+    /// The command line does not say what is meant.
+    Usage = 2,
+    /// The configuration is wrong.
+    Config = 3,
+    /// A dependency cannot be reached.
+    Unreachable = 4,
+    /// A data problem.
+    Data = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error with its exit code. The text says what happened and what to do.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) text: String,
+}
+
+/// What commands return: whether the answer is positive.
+pub(crate) type CommandResult = Result<Answer, Failure>;
+
+/// A command that worked may still say no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Yes,
+    No,
+}
+
+impl Failure {
+    pub(crate) fn config(text: impl Into<String>) -> Self {
+        Self { exit: Exit::Config, text: text.into() }
+    }
+
+    pub(crate) fn unreachable(what: &str, error: &BoxError) -> Self {
+        Self {
+            exit: Exit::Unreachable,
+            text: format!("{what} cannot be reached: {}", describe(error.as_ref())),
+        }
+    }
+
+    pub(crate) fn data(text: impl Into<String>) -> Self {
+        Self { exit: Exit::Data, text: text.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let exit = match error.class {
+            oncebox_core::ErrorClass::Transient => Exit::Unreachable,
+            _ => Exit::Data,
+        };
+        Self { exit, text: describe(&error) }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::data(error.to_string())
+    }
+}

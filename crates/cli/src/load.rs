@@ -1,0 +1,46 @@
+//! Reads the configuration file.
+
+use std::path::Path;
+
+use oncebox_core::Settings;
+use oncebox_core::config::{Config, InboxConfig, KafkaConfig};
+use oncebox_kafka::Kafka;
+
+use crate::exit::Failure;
+
+/// The configuration, or everything that is wrong with it.
+pub(crate) fn config(file: &Path) -> Result<Config, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|e| {
+        Failure::config(format!(
+            "cannot read {}: {e}. Write one with `oncebox init`, or name another with --config",
+            file.display()
+        ))
+    })?;
+    let env = |name: &str| std::env::var(name).ok();
+    Config::parse(&text, &env)
+        .map_err(|problems| Failure::config(problems.render(&file.display().to_string())))
+}
+
+/// The engine's settings of an inbox.
+pub(crate) fn settings(config: &Config, inbox: &InboxConfig) -> Settings {
+    Settings {
+        identity: inbox.identity.clone(),
+        start: inbox.start,
+        batch: inbox.batch,
+        lanes: inbox.lanes,
+        retry: inbox.retry,
+        crash_limit: inbox.crash_limit,
+        on_failure: inbox.on_failure,
+        stale: inbox.stale,
+        retention: inbox.retention,
+        purge_every: config.purge.every,
+    }
+}
+
+/// The Kafka client of the configuration.
+pub(crate) fn kafka(config: &KafkaConfig) -> Kafka {
+    config
+        .properties
+        .iter()
+        .fold(Kafka::brokers(config.brokers.as_str()), |kafka, (name, value)| kafka.property(name, value))
+}

@@ -1,0 +1,71 @@
+//! Whatever store the configuration names, behind one trait: commands are written once.
+
+use std::future::Future;
+
+use oncebox_core::config::{Handler, InboxConfig, PartitionReceipts, PayloadKind, StoreConfig, StoreKind};
+use oncebox_core::{Admin, Apply, Retention, Store, StoreResult};
+use oncebox_postgres::PgStore;
+
+use crate::exit::Failure;
+
+/// A store that can run SQL handlers from the configuration.
+pub(crate) trait SqlStore: Store + Admin {
+    /// The handler made of statements.
+    type Handler: Apply<Self>;
+
+    /// Checks the statements against the database and makes them ready.
+    fn prepare(
+        &self,
+        handler: &Handler,
+        payload: PayloadKind,
+    ) -> impl Future<Output = StoreResult<Self::Handler>> + Send;
+
+    /// What the configuration asks of the schema beyond migrations.
+    fn arrange(&self, store: &StoreConfig) -> impl Future<Output = StoreResult<()>> + Send;
+}
+
+impl SqlStore for PgStore {
+    type Handler = oncebox_postgres::SqlHandler;
+
+    async fn prepare(&self, handler: &Handler, payload: PayloadKind) -> StoreResult<Self::Handler> {
+        oncebox_postgres::SqlHandler::prepare(self, handler, payload)
+            .await
+            .map_err(|e| oncebox_core::StoreError::new(oncebox_core::ErrorClass::Failed, "preparing", e))
+    }
+
+    async fn arrange(&self, store: &StoreConfig) -> StoreResult<()> {
+        match store.partition_receipts {
+            PartitionReceipts::Day => self.partition_receipts().await.map(|_| ()),
+            PartitionReceipts::None => Ok(()),
+        }
+    }
+}
+
+/// A command that works with any store.
+pub(crate) trait WithStore {
+    /// What it returns.
+    type Output;
+
+    /// Runs it.
+    fn run<S: SqlStore>(self, store: S) -> impl Future<Output = Self::Output>;
+}
+
+/// Opens the store and runs the command with it.
+pub(crate) async fn with_store<C, T>(config: &StoreConfig, command: C) -> Result<T, Failure>
+where
+    C: WithStore<Output = Result<T, Failure>>,
+{
+    let url = config.url.expose();
+    match config.kind {
+        StoreKind::Postgres => {
+            let store = PgStore::builder(url).max_connections(config.max_connections).connect().await?;
+            command.run(store).await
+        }
+        StoreKind::Sqlite => Err(Failure::config("x")),
+    }
+}
+
+/// How long each consumer keeps its receipts.
+pub(crate) fn retention(inboxes: &[InboxConfig]) -> Vec<Retention> {
+    inboxes.iter().map(|i| Retention { consumer: i.consumer.clone(), keep: i.retention }).collect()
+}

@@ -1,0 +1,1 @@
+//! Questions about a cluster, for `oncebox check` and `oncebox status`.

@@ -1,0 +1,93 @@
+//! What librdkafka is told to fetch, in the words of the rebalance protocol in use.
+//!
+//! A partition that the group gives us is **not** handed to librdkafka at once. The rebalance is answered with what is being
+//! fetched already, and the partition follows when it is known where it begins, with that offset. The obvious other way, to
+//! assign it paused and to seek later, has traps, all of them seen with librdkafka 2.12 against its mock and Kafka 4:
+//!
+//! * Assigned without an offset, a partition without a committed one stops with an `AutoOffsetReset` error and answers every
+//!   later seek with `State`.
+//! * Assigned at the beginning or the end, librdkafka looks that offset up; a seek meanwhile is accepted and undone half a
+//!   second later, when the outdated answer makes it look again. From the beginning everything came twice, from the end
+//!   nothing came at all, without an error.
+//! * Assigned at a number, such as 0, a fetch may go out before the pause arrives, and on a topic that lost its head that is
+//!   out of range: `AutoOffsetReset` again.
+//! * After seek and resume the first record came a second later, since a resume does not wake the thread that fetches.
+//!
+//! Under a cooperative protocol changes are added and removed; under an eager one each assign states everything.
+
+use rdkafka::consumer::{BaseConsumer, Consumer, RebalanceProtocol};
+use rdkafka::error::KafkaResult;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use crate::callbacks::Callbacks;
+use crate::partition::{Partition, Partitions};
+
+/// Whether the group's lists say what changes, instead of what is.
+pub(crate) fn is_cooperative(consumer: &BaseConsumer<Callbacks>) -> bool {
+    matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
+}
+
+/// Answers the group's assign: understood, more to come.
+pub(crate) fn answer_assign(consumer: &BaseConsumer<Callbacks>) -> KafkaResult<()> {
+    let nothing_yet = TopicPartitionList::new();
+    if is_cooperative(consumer) {
+        consumer.incremental_assign(&nothing_yet)
+    } else {
+        consumer.assign(&nothing_yet)
+    }
+}
+
+/// Answers the group's revoke: these are not fetched any more.
+pub(crate) fn answer_revoke(
+    consumer: &BaseConsumer<Callbacks>,
+    revoked: &TopicPartitionList,
+) -> KafkaResult<()> {
+    if !is_cooperative(consumer) {
+        return consumer.unassign();
+    }
+    // Those that never began are unknown to librdkafka, which would refuse the whole list for one of them.
+    let fetched = consumer.assignment()?;
+    let mut going = TopicPartitionList::new();
+    for element in revoked.elements() {
+        if fetched.find_partition(element.topic(), element.partition()).is_some() {
+            going.add_partition(element.topic(), element.partition());
+        }
+    }
+    consumer.incremental_unassign(&going)
+}
+
+/// Begins to fetch these partitions at these offsets. The others go on.
+pub(crate) fn fetch_from(
+    consumer: &BaseConsumer<Callbacks>,
+    all: &Partitions,
+    beginning: &[(&Partition, i64)],
+) -> KafkaResult<()> {
+    let mut list = TopicPartitionList::new();
+    for (partition, offset) in beginning {
+        list.add_partition_offset(&partition.topic, partition.number, Offset::Offset(*offset))?;
+    }
+    if is_cooperative(consumer) {
+        return consumer.incremental_assign(&list);
+    }
+    for partition in all.iter().filter(|p| p.is_fetched()) {
+        if let Some(next) = partition.next_offset()
+            && list.find_partition(&partition.topic, partition.number).is_none()
+        {
+            list.add_partition_offset(&partition.topic, partition.number, Offset::Offset(next))?;
+        }
+    }
+    consumer.assign(&list)
+}
+
+/// Fetches a partition anew that librdkafka has given up on.
+pub(crate) fn fetch_again(
+    consumer: &BaseConsumer<Callbacks>,
+    all: &Partitions,
+    partition: &Partition,
+    next: i64,
+) -> KafkaResult<()> {
+    if is_cooperative(consumer) {
+        consumer.incremental_unassign(&partition.list(Offset::Invalid)?)?;
+    }
+    fetch_from(consumer, all, &[(partition, next)])
+}

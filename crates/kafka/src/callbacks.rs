@@ -1,0 +1,153 @@
+//! What librdkafka calls back with while it is polled, kept until the poll returns.
+//!
+//! The callbacks run on the polling thread, inside `poll`. They only take notes; the reader acts on them right after the
+//! poll, on the same thread, where it holds everything it needs. That is as good as acting inside the callback: librdkafka
+//! itself stops fetching from the moment it wants to rebalance until it is answered by assign or unassign, `poll` returns
+//! as soon as it has delivered a rebalance, and the reader answers it before it polls again.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::statistics::Statistics;
+use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::util::Timeout;
+use tracing::{debug, error, info, warn};
+
+use crate::assignment::{answer_assign, answer_revoke};
+use crate::secrets::Secrets;
+
+/// Something to act on after the poll.
+pub(crate) enum Notice {
+    /// These partitions are ours now. Must be answered by an assign.
+    Assigned(TopicPartitionList),
+    /// These partitions go to someone else. Must be answered by an unassign.
+    Revoked {
+        partitions: TopicPartitionList,
+        /// They are gone already: the group did without us, someone else may own them by now.
+        lost: bool,
+    },
+    /// The asynchronous commit in flight has ended.
+    CommitEnded(KafkaResult<()>),
+    /// Something is wrong with a broker, a topic, a partition.
+    Trouble(RDKafkaErrorCode, String),
+    /// Broker states, fetch states, watermarks.
+    Statistics(Box<Statistics>),
+}
+
+/// The context of our consumer.
+#[derive(Debug)]
+pub(crate) struct Callbacks {
+    notices: Mutex<VecDeque<Notice>>,
+    closing: AtomicBool,
+    secrets: Secrets,
+}
+
+impl std::fmt::Debug for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Assigned(partitions) => write!(f, "Assigned({partitions:?})"),
+            Self::Revoked { partitions, lost } => write!(f, "Revoked({partitions:?}, lost: {lost})"),
+            Self::CommitEnded(result) => write!(f, "CommitEnded({result:?})"),
+            Self::Trouble(code, reason) => write!(f, "Trouble({code:?}, {reason})"),
+            Self::Statistics(_) => f.write_str("Statistics"),
+        }
+    }
+}
+
+impl Callbacks {
+    pub(crate) fn new(secrets: Secrets) -> Self {
+        Self { notices: Mutex::default(), closing: AtomicBool::new(false), secrets }
+    }
+
+    /// The oldest notice not yet acted on.
+    pub(crate) fn next(&self) -> Option<Notice> {
+        self.notices().pop_front()
+    }
+
+    /// From now on nobody acts on notices: the consumer is being dropped. Dropping polls until the group is left, and
+    /// would do so for ever if a rebalance were noted and never answered.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    fn note(&self, notice: Notice) {
+        if !self.closing.load(Ordering::Relaxed) {
+            self.notices().push_back(notice);
+        }
+    }
+
+    fn notices(&self) -> std::sync::MutexGuard<'_, VecDeque<Notice>> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConsumerContext for Callbacks {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        code: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        let assigned = code == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        if self.closing.load(Ordering::Relaxed) {
+            let answered =
+                if assigned { answer_assign(consumer) } else { answer_revoke(consumer, partitions) };
+            if let Err(e) = answered {
+                debug!(error = %e, "the last rebalance was not answered");
+            }
+        } else if assigned {
+            self.note(Notice::Assigned(partitions.clone()));
+        } else {
+            // The answer resets the flag, so it is read now.
+            self.note(Notice::Revoked { partitions: partitions.clone(), lost: consumer.assignment_lost() });
+        }
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, _offsets: &TopicPartitionList) {
+        self.note(Notice::CommitEnded(result));
+    }
+
+    fn main_queue_min_poll_interval(&self) -> Timeout {
+        Timeout::After(Duration::from_millis(100))
+    }
+}
+
+impl ClientContext for Callbacks {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        log(&self.secrets, level, facility, text);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        self.note(Notice::Statistics(Box::new(statistics)));
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+        self.note(Notice::Trouble(code, self.secrets.removed_from(reason)));
+    }
+}
+
+/// librdkafka's log lines, without secrets, at a level that suits: it logs every lost connection as an error, which the
+/// reader reports in its own words when it matters.
+pub(crate) fn log(secrets: &Secrets, level: RDKafkaLogLevel, facility: &str, text: &str) {
+    let text = secrets.removed_from(text);
+    match level {
+        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
+            error!(target: "oncebox_kafka::librdkafka", facility, "{text}");
+        }
+        RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning => {
+            warn!(target: "oncebox_kafka::librdkafka", facility, "{text}");
+        }
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {
+            info!(target: "oncebox_kafka::librdkafka", facility, "{text}");
+        }
+        RDKafkaLogLevel::Debug => debug!(target: "oncebox_kafka::librdkafka", facility, "{text}"),
+    }
+}

@@ -1,0 +1,51 @@
+//! What can go wrong between us and a broker, in words that help.
+
+use rdkafka::error::KafkaError;
+
+use crate::secrets::Secrets;
+
+/// Why something with Kafka did not work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A property that oncebox must set itself.
+    #[error("the Kafka property {name} cannot be set: {why}")]
+    ReservedProperty {
+        /// The property.
+        name: String,
+        /// Why, and what to do instead.
+        why: &'static str,
+    },
+    /// librdkafka refuses the configuration.
+    #[error("the Kafka configuration is refused: {0}")]
+    Configuration(String),
+    /// No topic is named.
+    #[error("no topic is given to read from")]
+    NoTopics,
+    /// The client cannot go on and must be built anew.
+    #[error("the Kafka client cannot go on: {0}")]
+    Fatal(String),
+    /// A request to the cluster failed.
+    #[error("{what}: {reason}")]
+    Request {
+        /// What was asked.
+        what: String,
+        /// Why there is no answer.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// librdkafka quotes the offending value in its message: secrets are taken out of it.
+    pub(crate) fn configuration(error: &KafkaError, secrets: &Secrets) -> Self {
+        let text = match error {
+            KafkaError::ClientConfig(_, description, key, _) => format!("{key}: {description}"),
+            other => other.to_string(),
+        };
+        Self::Configuration(secrets.removed_from(&text))
+    }
+
+    pub(crate) fn request(what: impl Into<String>, error: &KafkaError) -> Self {
+        Self::Request { what: what.into(), reason: error.to_string() }
+    }
+}

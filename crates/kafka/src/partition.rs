@@ -1,0 +1,139 @@
+//! One assigned partition and the table of all of them: what the reader knows about each.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use oncebox_core::source::Stream;
+use rdkafka::error::KafkaResult;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+/// Where a partition stands. librdkafka is told to pause and resume only when this changes, so that what it believes and
+/// what stands here are the same: resuming a partition that is not paused makes it deliver records twice.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Phase {
+    /// Not fetched. The engine does not own the position yet, or the broker has not told yet where its log begins and ends.
+    Waiting { next_try: Instant, failures: u32 },
+    /// Records come and go.
+    Flowing,
+    /// The engine has more than it wants, for the moment: not paused yet.
+    Full { since: Instant, overshoot: usize },
+    /// Paused until the engine has room.
+    Paused,
+    /// Not fetched, or paused for good; an operator must act.
+    Stopped,
+}
+
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) topic: Arc<str>,
+    pub(crate) number: i32,
+    /// Tells one assignment of a partition from the next.
+    pub(crate) generation: u64,
+    pub(crate) stream: Stream,
+    pub(crate) phase: Phase,
+    /// Where reading began.
+    pub(crate) start: Option<i64>,
+    pub(crate) last_pushed: Option<i64>,
+    /// One past the newest offset, as last heard.
+    pub(crate) high: Option<i64>,
+    /// What was committed at the broker in this generation.
+    pub(crate) committed: Option<i64>,
+    /// How many statistics in a row said that librdkafka does not fetch though it should.
+    pub(crate) stalled: u32,
+}
+
+impl Partition {
+    pub(crate) fn new(generation: u64, stream: Stream, topic: Arc<str>, now: Instant) -> Self {
+        Self {
+            number: stream.partition(),
+            topic,
+            generation,
+            stream,
+            phase: Phase::Waiting { next_try: now, failures: 0 },
+            start: None,
+            last_pushed: None,
+            high: None,
+            committed: None,
+            stalled: 0,
+        }
+    }
+
+    /// Whether the engine owns the position and nothing but the broker is waited for.
+    pub(crate) fn is_ready(&self, now: Instant) -> bool {
+        matches!(self.phase, Phase::Waiting { next_try, .. } if next_try <= now)
+            && self.stream.acquired().is_some()
+    }
+
+    /// Whether librdkafka has it and should go on with it.
+    pub(crate) fn is_fetched(&self) -> bool {
+        matches!(self.phase, Phase::Flowing | Phase::Full { .. } | Phase::Paused)
+    }
+
+    /// The next offset to come from the broker, as far as records tell.
+    pub(crate) fn next_offset(&self) -> Option<i64> {
+        self.last_pushed.map(|last| last + 1).or(self.start)
+    }
+
+    /// Whether the engine has settled everything it was given.
+    pub(crate) fn all_settled(&self) -> bool {
+        self.stream.settled() == self.last_pushed.map(|last| last + 1)
+    }
+
+    /// How many messages are not applied yet. `position` is where librdkafka stands: past the last record there may be
+    /// transaction markers, which are no messages but have offsets.
+    pub(crate) fn lag(&self, position: Option<i64>) -> i64 {
+        let Some(done) = self.stream.settled().or(self.start) else { return 0 };
+        let done = if self.all_settled() { done.max(position.unwrap_or(done)) } else { done };
+        self.high.map_or(0, |high| (high - done).max(0))
+    }
+
+    pub(crate) fn place(&self) -> String {
+        format!("{}/{}", self.topic, self.number)
+    }
+
+    /// This partition alone, at that offset, as librdkafka wants it.
+    pub(crate) fn list(&self, offset: Offset) -> KafkaResult<TopicPartitionList> {
+        let mut list = TopicPartitionList::with_capacity(1);
+        list.add_partition_offset(&self.topic, self.number, offset)?;
+        Ok(list)
+    }
+}
+
+/// All assigned partitions, found by topic and number.
+#[derive(Debug, Default)]
+pub(crate) struct Partitions {
+    by_topic: HashMap<Arc<str>, BTreeMap<i32, Partition>>,
+}
+
+impl Partitions {
+    pub(crate) fn insert(&mut self, partition: Partition) -> Option<Partition> {
+        let topic = self.by_topic.entry(Arc::clone(&partition.topic)).or_default();
+        topic.insert(partition.number, partition)
+    }
+
+    pub(crate) fn remove(&mut self, topic: &str, number: i32) -> Option<Partition> {
+        self.by_topic.get_mut(topic)?.remove(&number)
+    }
+
+    pub(crate) fn get(&self, topic: &str, number: i32) -> Option<&Partition> {
+        self.by_topic.get(topic)?.get(&number)
+    }
+
+    pub(crate) fn get_mut(&mut self, topic: &str, number: i32) -> Option<&mut Partition> {
+        self.by_topic.get_mut(topic)?.get_mut(&number)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Partition> {
+        self.by_topic.values().flat_map(BTreeMap::values)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Partition> {
+        self.by_topic.values_mut().flat_map(BTreeMap::values_mut)
+    }
+
+    /// Takes all of them out.
+    pub(crate) fn take(&mut self) -> Vec<Partition> {
+        std::mem::take(&mut self.by_topic).into_values().flat_map(BTreeMap::into_values).collect()
+    }
+}

@@ -1,0 +1,100 @@
+//! Taking over partitions and giving them back.
+//!
+//! What the group asks of a member and what we make of it:
+//!
+//! * **Assign**: open a stream for each partition. Nothing is fetched before the engine owns the position in the database
+//!   and it is known where to begin; that happens later, in the loop, see `begin`.
+//! * **Revoke**: as long as we have not answered, nobody else gets these partitions. So: stop the work on all of them at
+//!   once, wait until the transactions in flight have ended, commit what is settled, and only then let go. The next owner
+//!   then begins exactly where we ended. The wait is bounded; letting go too early is still safe, since the epoch of the
+//!   position fences whoever comes late.
+//! * **Lost**: the group gave the partitions away without asking, because it did not hear from us. A commit would be refused
+//!   or, worse, move the offset of the next owner. So: stop, commit nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oncebox_core::source::OpenStream;
+use rdkafka::error::KafkaResult;
+use rdkafka::topic_partition_list::TopicPartitionList;
+use tracing::{debug, info, warn};
+
+use crate::assignment::{answer_assign, answer_revoke, is_cooperative};
+use crate::commit::commit_now;
+use crate::partition::Partition;
+use crate::reader::Reader;
+
+impl Reader {
+    pub(crate) fn assigned(&mut self, assigned: &TopicPartitionList) -> KafkaResult<()> {
+        if !is_cooperative(&self.consumer) {
+            // The list is everything. A revoke came before it, so there should be nothing to close.
+            close_and_wait(&self.partitions.take(), Duration::ZERO);
+        }
+        answer_assign(&self.consumer)?;
+        let now = Instant::now();
+        for element in assigned.elements() {
+            self.generation += 1;
+            let topic: Arc<str> = element.topic().into();
+            let stream = self.intake.open(OpenStream {
+                topic: Arc::clone(&topic),
+                partition: element.partition(),
+                positioned: true,
+                on_settled: None,
+            });
+            let partition = Partition::new(self.generation, stream, topic, now);
+            info!(consumer = self.intake.consumer(), place = partition.place(), "partition assigned");
+            if let Some(former) = self.partitions.insert(partition) {
+                former.stream.close();
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn revoked(&mut self, revoked: &TopicPartitionList, lost: bool) -> KafkaResult<()> {
+        let going: Vec<Partition> = if is_cooperative(&self.consumer) {
+            let named = revoked.elements();
+            named.iter().filter_map(|e| self.partitions.remove(e.topic(), e.partition())).collect()
+        } else {
+            self.partitions.take()
+        };
+        for partition in &going {
+            info!(consumer = self.intake.consumer(), place = partition.place(), lost, "partition revoked");
+        }
+        let late = close_and_wait(&going, if lost { Duration::ZERO } else { self.drain_budget });
+        if !lost {
+            self.warn_of_late(&late);
+            if let Err(e) = commit_now(&self.consumer, &going) {
+                // Harmless: the position in the database is the truth, the next owner begins there.
+                debug!(consumer = self.intake.consumer(), error = %e, "offsets not committed while giving partitions back");
+            }
+        }
+        answer_revoke(&self.consumer, revoked)
+    }
+
+    /// The way out: like a revoke of everything, but nobody waits for an answer.
+    pub(crate) fn close_all(&mut self) -> Vec<Partition> {
+        let all = self.partitions.take();
+        self.warn_of_late(&close_and_wait(&all, self.drain_budget));
+        all
+    }
+
+    fn warn_of_late(&self, places: &[String]) {
+        if !places.is_empty() {
+            let places = places.join(", ");
+            warn!(
+                consumer = self.intake.consumer(),
+                places, "still at work when it was time to let go; the next owner will fence it"
+            );
+        }
+    }
+}
+
+/// Closes all, then waits for all within one budget. Returns the places that are still at work.
+fn close_and_wait(partitions: &[Partition], budget: Duration) -> Vec<String> {
+    for partition in partitions {
+        partition.stream.close();
+    }
+    let deadline = Instant::now() + budget;
+    let late = |p: &&Partition| !p.stream.wait_closed(deadline.saturating_duration_since(Instant::now()));
+    partitions.iter().filter(late).map(Partition::place).collect()
+}

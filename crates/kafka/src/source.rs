@@ -1,0 +1,117 @@
+//! The source: starts the reader's thread and waits for its end.
+
+use std::time::Duration;
+
+use oncebox_core::BoxError;
+use oncebox_core::source::{Intake, Source};
+use rdkafka::consumer::BaseConsumer;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::callbacks::Callbacks;
+use crate::error::Error;
+use crate::reader::{Plan, Reader};
+use crate::settings::Kafka;
+
+/// How long leaving the group may take after the drain. librdkafka cannot be hurried when a broker does not answer.
+const LEAVE: Duration = Duration::from_secs(10);
+/// librdkafka's default for `max.poll.interval.ms`: how long the group waits for us to give partitions back.
+const POLL_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Reads topics as a member of a consumer group. Made by [`Kafka::source`].
+#[derive(Debug, Clone)]
+pub struct KafkaSource {
+    kafka: Kafka,
+    topics: Vec<String>,
+    group: Option<String>,
+    drain_budget: Duration,
+    commit_interval: Duration,
+}
+
+impl KafkaSource {
+    pub(crate) fn new(kafka: Kafka, topics: Vec<String>) -> Self {
+        Self {
+            kafka,
+            topics,
+            group: None,
+            drain_budget: Duration::from_secs(15),
+            commit_interval: Duration::from_secs(1),
+        }
+    }
+
+    /// The consumer group. Default: the consumer's name.
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
+    /// How long transactions in flight may take to end when partitions are given back or the process stops. Default: 15
+    /// seconds; at most a half of `max.poll.interval.ms`, since the group does not wait longer than that.
+    #[must_use]
+    pub fn drain_budget(mut self, budget: Duration) -> Self {
+        self.drain_budget = budget;
+        self
+    }
+
+    /// How often offsets are committed at the broker. Default: every second.
+    #[must_use]
+    pub fn commit_interval(mut self, interval: Duration) -> Self {
+        self.commit_interval = interval;
+        self
+    }
+
+    fn bounded_drain_budget(&self) -> Duration {
+        let interval = self.kafka.get("max.poll.interval.ms").and_then(|ms| ms.parse().ok());
+        self.drain_budget.min(interval.map_or(POLL_INTERVAL, Duration::from_millis) / 2)
+    }
+
+    fn reader(&self, intake: Intake) -> Result<Reader, Error> {
+        if self.topics.is_empty() {
+            return Err(Error::NoTopics);
+        }
+        let config = self.kafka.consumer_config(self.group.as_deref().unwrap_or(intake.consumer()))?;
+        let secrets = self.kafka.secrets();
+        let consumer: BaseConsumer<Callbacks> = config
+            .create_with_context(Callbacks::new(secrets.clone()))
+            .map_err(|e| Error::configuration(&e, &secrets))?;
+        let plan = Plan {
+            topics: self.topics.clone(),
+            brokers: self.kafka.broker_list().to_owned(),
+            drain_budget: self.bounded_drain_budget(),
+            commit_interval: self.commit_interval,
+        };
+        Ok(Reader::new(consumer, intake, plan))
+    }
+}
+
+impl Source for KafkaSource {
+    async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
+        let consumer = intake.consumer().to_owned();
+        let reader = self.reader(intake)?;
+        // Whoever drops this future without stopping it first must not leave a reader behind.
+        let reader_stop = stop.child_token();
+        let _stops_the_reader = reader_stop.clone().drop_guard();
+        let (tell, ended) = oneshot::channel();
+        // A thread of its own, not the runtime's: it blocks by nature, and dropping a consumer may block for long.
+        std::thread::Builder::new().name(format!("kafka-{consumer}")).spawn(move || {
+            // Nobody listens any more if the deadline below has passed.
+            tell.send(reader.run(&reader_stop)).ok();
+        })?;
+        let deadline = async {
+            stop.cancelled().await;
+            tokio::time::sleep(self.bounded_drain_budget() + LEAVE).await;
+        };
+        tokio::select! {
+            ended = ended => match ended {
+                Ok(result) => result.map_err(BoxError::from),
+                Err(_) => Err("the thread that reads from Kafka panicked".into()),
+            },
+            () = deadline => {
+                warn!(consumer, "leaving the Kafka group takes too long; not waiting for it");
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A store in memory: receipts, effects and positions change together, positions are fenced by epochs.
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use oncebox_core::{
+    Advance, Claim, Claimed, ConsumerName, DeadLetter, ErrorClass, Failure, Message, Ownership, PositionKey,
+    ReceiptKey, Record, Store, StoreError, StoreResult, StoredDeadLetter,
+};
+
+#[derive(Clone, Default)]
+pub struct Memory(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+pub struct Inner {
+    receipts: HashSet<ReceiptKey>,
+    pub applied: Vec<Message>,
+    pub positions: HashMap<(String, i32), Position>,
+    /// How long each transaction takes.
+    pub pace: Duration,
+}
+
+#[derive(Default, Clone, Copy, Debug)]
+pub struct Position {
+    pub next: Option<i64>,
+    pub epoch: i64,
+}
+
+/// The effects of a transaction that is not committed yet.
+pub struct Txn {
+    receipts: Vec<ReceiptKey>,
+    effects: Vec<Message>,
+}
+
+impl Deref for Txn {
+    type Target = Vec<Message>;
+    fn deref(&self) -> &Self::Target {
+        &self.effects
+    }
+}
+
+impl DerefMut for Txn {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.effects
+    }
+}
+
+impl Memory {
+    pub fn get(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+
+    pub fn count(&self) -> usize {
+        self.get().applied.len()
+    }
+
+    pub fn position(&self, topic: &str, partition: i32) -> Option<i64> {
+        self.get().positions.get(&(topic.to_owned(), partition)).and_then(|p| p.next)
+    }
+
+    pub fn set_position(&self, topic: &str, partition: i32, next: i64) {
+        self.get().positions.entry((topic.to_owned(), partition)).or_default().next = Some(next);
+    }
+
+    pub fn records(&self) -> Vec<Record> {
+        self.get().applied.iter().map(|m| m.record().clone()).collect()
+    }
+
+    /// The applied offsets of one partition, in the order they were applied.
+    pub fn offsets(&self, topic: &str, partition: i32) -> Vec<i64> {
+        let of = |r: &&Record| &*r.topic == topic && r.partition == partition;
+        self.records().iter().filter(of).map(|r| r.offset).collect()
+    }
+}
+
+fn place(key: &PositionKey) -> (String, i32) {
+    (key.topic.to_string(), key.partition)
+}
+
+impl Store for Memory {
+    type Conn = Vec<Message>;
+    type Txn = Txn;
+
+    async fn claim(&self, _consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<Txn>> {
+        let inner = self.get();
+        let fresh: Vec<bool> = claims.iter().map(|c| !inner.receipts.contains(&c.key)).collect();
+        let receipts = claims.iter().map(|c| c.key).collect();
+        Ok(Claimed { txn: Txn { receipts, effects: Vec::new() }, fresh })
+    }
+
+    async fn claim_within(
+        &self,
+        _conn: &mut Vec<Message>,
+        _consumer: &ConsumerName,
+        _claims: &[Claim<'_>],
+    ) -> StoreResult<Vec<bool>> {
+        unimplemented!("not used by a source")
+    }
+
+    async fn park(
+        &self,
+        _txn: &mut Txn,
+        _consumer: &ConsumerName,
+        letters: &[DeadLetter],
+    ) -> StoreResult<()> {
+        panic!("nothing should be given up: {letters:?}")
+    }
+
+    async fn parked_keys(&self, _: &mut Txn, _: &PositionKey, _: &[&[u8]]) -> StoreResult<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
+
+    async fn purged_before(&self, _: &mut Txn, _: &ConsumerName) -> StoreResult<Option<i64>> {
+        Ok(None)
+    }
+
+    async fn commit(&self, txn: Txn, advance: Option<Advance<'_>>) -> StoreResult<()> {
+        let pace = self.get().pace;
+        if !pace.is_zero() {
+            tokio::time::sleep(pace).await;
+        }
+        let mut inner = self.get();
+        if let Some(advance) = advance {
+            let position = inner.positions.entry(place(&advance.owner.key)).or_default();
+            if position.epoch != advance.owner.epoch {
+                return Err(StoreError::fenced("commit"));
+            }
+            position.next = position.next.max(advance.next_offset);
+        }
+        inner.receipts.extend(txn.receipts);
+        inner.applied.extend(txn.effects);
+        Ok(())
+    }
+
+    async fn rollback(&self, _txn: Txn) {}
+
+    fn classify(_error: &(dyn Error + 'static)) -> ErrorClass {
+        ErrorClass::Failed
+    }
+
+    async fn acquire(&self, key: &PositionKey) -> StoreResult<Ownership> {
+        let mut inner = self.get();
+        let position = inner.positions.entry(place(key)).or_default();
+        position.epoch += 1;
+        Ok(Ownership {
+            key: key.clone(),
+            epoch: position.epoch,
+            next_offset: position.next,
+            starts: 1,
+            attempts_recorded: false,
+        })
+    }
+
+    async fn begin_at(&self, owner: &Ownership, next_offset: i64) -> StoreResult<()> {
+        let mut inner = self.get();
+        let position = inner.positions.entry(place(&owner.key)).or_default();
+        position.next = position.next.or(Some(next_offset));
+        Ok(())
+    }
+
+    async fn release(&self, _owner: &Ownership) -> StoreResult<()> {
+        Ok(())
+    }
+
+    async fn record_attempt(&self, _owner: &Ownership, _offset: i64) -> StoreResult<u32> {
+        Ok(1)
+    }
+
+    async fn take_dead(&self, _number: i64) -> StoreResult<Option<(Txn, StoredDeadLetter)>> {
+        Ok(None)
+    }
+}
+
+/// The handler: remembers the messages.
+pub struct Apply;
+
+impl oncebox_core::Apply<Memory> for Apply {
+    async fn apply(&self, conn: &mut Vec<Message>, fresh: &[Message]) -> Result<(), Failure> {
+        conn.extend_from_slice(fresh);
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! Every message changes your database once.
+//!
+//! A broker delivers a message again: after a crash, a rebalance, a relay that published twice, an operator who rewound a
+//! topic. oncebox writes the message's stable id and the effect of your handler in one database transaction; a copy whose id
+//! is already there is skipped and acknowledged.
+//!
+//! ```no_run
+//! # #[cfg(all(feature = "kafka", feature = "postgres"))]
+//! # mod example {
+#![doc = include_str!("../../../examples/first.rs")]
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `kafka` | [`kafka`]: the Kafka source |
+//! | `postgres` | [`postgres`]: the PostgreSQL store |
+//! | `sqlite` | [`sqlite`]: the SQLite store |
+//!
+//! # What it promises
+//!
+//! The effect of a message on the database of its handler is applied once per (tenant, consumer, message id) within the
+//! retention horizon. A handler may be *invoked* more than once (crash, deadlock, isolation of a failing batch); its effect
+//! commits once. What is not in the transaction (mail, HTTP) is not covered.
+
+#[doc(no_inline)]
+pub use oncebox_core::*;
+
+#[cfg(feature = "kafka")]
+pub use oncebox_kafka as kafka;
+#[cfg(feature = "postgres")]
+pub use oncebox_postgres as postgres;
+#[cfg(feature = "sqlite")]
+pub use oncebox_sqlite as sqlite;

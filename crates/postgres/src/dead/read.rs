@@ -1,0 +1,93 @@
+//! Dead letters by filter, and from rows.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oncebox_core::{
+    DeadFilter, DeadLetter, ErrorClass, Record, StoreError, StoreResult, StoredDeadLetter, Tenant,
+};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Postgres, Row};
+
+use crate::classify::own;
+use crate::headers;
+
+macro_rules! matching {
+    () => {
+        "FROM oncebox_dead WHERE (cardinality($1::bigint[]) = 0 OR number = ANY ($1)) \
+         AND ($2::text IS NULL OR consumer = $2) AND ($3::text IS NULL OR topic = $3) \
+         AND ($4::text IS NULL OR tenant = $4) AND ($5::text IS NULL OR message_id = $5) \
+         AND ($6::bytea IS NULL OR key = $6) AND number > $7 ORDER BY number LIMIT $8"
+    };
+}
+
+const SELECT: &str = concat!(
+    "SELECT *, headers::text AS header_text, (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms ",
+    matching!()
+);
+
+const DELETE: &str =
+    concat!("DELETE FROM oncebox_dead WHERE number IN (SELECT number ", matching!(), " FOR UPDATE)");
+
+/// The letters that match, in the order of their numbers.
+pub(super) fn select(filter: &DeadFilter) -> Query<'_, Postgres, PgArguments> {
+    bound(SELECT, filter)
+}
+
+/// Deletes the letters that match.
+pub(super) fn delete(filter: &DeadFilter) -> Query<'_, Postgres, PgArguments> {
+    bound(DELETE, filter)
+}
+
+/// Not prepared by name, so that the plan is made for the filters that are really there.
+fn bound<'q>(sql: &'static str, filter: &'q DeadFilter) -> Query<'q, Postgres, PgArguments> {
+    sqlx::query(sql)
+        .persistent(false)
+        .bind(&filter.numbers)
+        .bind(&filter.consumer)
+        .bind(&filter.topic)
+        .bind(&filter.tenant)
+        .bind(&filter.message_id)
+        .bind(&filter.key)
+        .bind(filter.after)
+        .bind(i64::from(filter.limit))
+}
+
+/// A letter from its row.
+pub(super) fn stored(row: &PgRow) -> StoreResult<StoredDeadLetter> {
+    let number: i64 = row.try_get("number").map_err(own("reading a dead letter"))?;
+    let broken =
+        |what: String| StoreError::new(ErrorClass::Failed, format!("reading dead letter {number}"), what);
+    let tenant: String = row.try_get("tenant").map_err(own("reading a dead letter"))?;
+    let tenant = Tenant::new(tenant).map_err(|e| broken(e.to_string()))?;
+    let header_text: String = row.try_get("header_text").map_err(own("reading a dead letter"))?;
+    let headers = headers::from_pairs(&header_text)
+        .ok_or_else(|| broken("its headers are not [[name, value], …]".into()))?;
+    let columns = || -> Result<StoredDeadLetter, sqlx::Error> {
+        let message_id: String = row.try_get("message_id")?;
+        let topic: String = row.try_get("topic")?;
+        let attempts: i32 = row.try_get("attempts")?;
+        Ok(StoredDeadLetter {
+            number,
+            consumer: row.try_get("consumer")?,
+            letter: DeadLetter {
+                tenant,
+                message_id: (!message_id.is_empty()).then_some(message_id),
+                record: Record {
+                    topic: Arc::from(topic),
+                    partition: row.try_get("partition")?,
+                    offset: row.try_get("offset")?,
+                    key: row.try_get::<Option<Vec<u8>>, _>("key")?.map(Bytes::from),
+                    payload: row.try_get::<Option<Vec<u8>>, _>("payload")?.map(Bytes::from),
+                    headers,
+                    timestamp_ms: row.try_get("timestamp_ms")?,
+                },
+                error: row.try_get("error")?,
+                attempts: attempts.unsigned_abs(),
+            },
+            failed_at_ms: row.try_get("failed_at_ms")?,
+        })
+    };
+    columns().map_err(own("reading a dead letter"))
+}

@@ -1,0 +1,35 @@
+//! The PostgreSQL store of oncebox: receipts, positions and dead letters in the application's own database.
+//!
+//! ```no_run
+//! use oncebox_core::Admin;
+//! use oncebox_postgres::PgStore;
+//!
+//! # async fn demo() -> Result<(), oncebox_core::StoreError> {
+//! let store = PgStore::connect("postgres://erp@localhost/erp").await?;
+//! store.migrate().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod check;
+mod claim;
+mod classify;
+mod dead;
+mod headers;
+mod migrate;
+mod options;
+mod partitions;
+mod position;
+mod purge;
+mod quote;
+mod session;
+mod sql_handler;
+mod status;
+mod store;
+mod txn;
+
+pub use options::PgStoreBuilder;
+pub use partitions::Partitioned;
+pub use sql_handler::{BadStatement, SqlHandler, SqlHandlerError};
+pub use store::PgStore;
+pub use txn::PgTxn;

@@ -1,0 +1,84 @@
+//! The schema, step by step.
+
+use std::collections::HashSet;
+
+use oncebox_core::{Admin, Migration, StoreResult};
+use sqlx::Row;
+
+use crate::classify::own;
+use crate::store::PgStore;
+use crate::txn::PgTxn;
+
+/// Version, name and statements, ascending. A step that was released never changes.
+const STEPS: [(u32, &str, &str); 2] = [
+    (1, "tables", include_str!("../migrations/0001_tables.sql")),
+    (2, "functions", include_str!("../migrations/0002_functions.sql")),
+];
+
+/// The version of the schema that this code works with.
+pub(crate) const EXPECTED: u32 = STEPS[STEPS.len() - 1].0;
+
+/// One migrating process at a time, per schema. It is taken before anything is looked at.
+const LOCK: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '120s'; \
+     SELECT pg_advisory_xact_lock(1868391012, hashtext(current_schema()::text)); \
+     CREATE TABLE IF NOT EXISTS oncebox_migrations ( \
+         version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";
+
+impl PgStore {
+    pub(crate) async fn known_migrations(&self) -> StoreResult<Vec<Migration>> {
+        let mut txn = self.begin_aside().await?;
+        let exists: bool = self
+            .query("SELECT to_regclass('oncebox_migrations') IS NOT NULL")
+            .fetch_one(&mut *txn)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(own("looking for the schema"))?;
+        let applied = if exists { self.applied_versions(&mut txn).await? } else { HashSet::new() };
+        txn.rollback().await;
+        Ok(STEPS.iter().map(|step| migration(step, applied.contains(&step.0))).collect())
+    }
+
+    pub(crate) async fn apply_migrations(&self) -> StoreResult<Vec<Migration>> {
+        let mut txn = self.begin_aside().await?;
+        sqlx::raw_sql(LOCK).execute(&mut *txn).await.map_err(own("preparing to migrate"))?;
+        let applied = self.applied_versions(&mut txn).await?;
+        let mut done = Vec::new();
+        for step in STEPS.iter().filter(|step| !applied.contains(&step.0)) {
+            sqlx::raw_sql(step.2).execute(&mut *txn).await.map_err(own("migrating the schema"))?;
+            self.query("INSERT INTO oncebox_migrations (version, name) VALUES ($1, $2)")
+                .bind(step.0.cast_signed())
+                .bind(step.1)
+                .execute(&mut *txn)
+                .await
+                .map_err(own("writing down the schema's version"))?;
+            done.push(migration(step, true));
+        }
+        txn.commit("SELECT 1").await.map_err(own("migrating the schema"))?;
+        if self.by_day() {
+            self.partition_receipts().await?;
+        }
+        Ok(done)
+    }
+
+    async fn applied_versions(&self, txn: &mut PgTxn) -> StoreResult<HashSet<u32>> {
+        let rows = self
+            .query("SELECT version FROM oncebox_migrations")
+            .fetch_all(&mut **txn)
+            .await
+            .map_err(own("reading the schema's version"))?;
+        rows.iter()
+            .map(|row| row.try_get::<i32, _>(0).map(i32::cast_unsigned))
+            .collect::<Result<_, _>>()
+            .map_err(own("reading the schema's version"))
+    }
+
+    /// The highest version this database has; 0 if it has none.
+    pub(crate) async fn schema_version(&self) -> StoreResult<u32> {
+        let known = self.migrations().await?;
+        Ok(known.iter().filter(|step| step.applied).map(|step| step.version).max().unwrap_or(0))
+    }
+}
+
+fn migration(step: &(u32, &'static str, &str), applied: bool) -> Migration {
+    Migration { version: step.0, name: step.1, sql: step.2.to_owned(), applied }
+}

@@ -1,0 +1,170 @@
+//! How a [`PgStore`] is made.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox_core::{Admin, ErrorClass, StoreError, StoreResult};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, PgPool};
+
+use crate::session::{Sessions, pool_options};
+use crate::store::PgStore;
+use crate::txn::begin_message;
+
+/// Connections beside the pool, for what must not wait behind the traffic: purge, status, health.
+const ASIDE_CONNECTIONS: u32 = 2;
+const ASIDE_IDLE: Duration = Duration::from_secs(60);
+
+/// The limits of every transaction. They are sent with BEGIN, so they hold behind a transaction pooler too.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) statement: Duration,
+    pub(crate) lock: Duration,
+    pub(crate) idle_in_transaction: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            statement: Duration::from_secs(60),
+            lock: Duration::from_secs(10),
+            idle_in_transaction: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Limits {
+    pub(crate) fn begin(&self) -> sqlx::SqlStr {
+        begin_message(&[
+            ("statement_timeout", self.statement.as_millis()),
+            ("lock_timeout", self.lock.as_millis()),
+            ("idle_in_transaction_session_timeout", self.idle_in_transaction.as_millis()),
+        ])
+    }
+}
+
+/// Settings of a [`PgStore`] that is about to connect. See [`PgStore::builder`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct PgStoreBuilder {
+    url: Secret,
+    max_connections: u32,
+    acquire_timeout: Duration,
+    limits: Limits,
+    pooler: bool,
+    partition_receipts: bool,
+}
+
+/// A URL may hold a password.
+#[derive(Clone)]
+struct Secret(String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl PgStoreBuilder {
+    pub(crate) fn new(url: &str) -> Self {
+        Self {
+            url: Secret(url.to_owned()),
+            max_connections: 10,
+            acquire_timeout: Duration::from_secs(30),
+            limits: Limits::default(),
+            pooler: false,
+            partition_receipts: false,
+        }
+    }
+
+    /// The most connections that carry messages, 10 by default. Two more are opened when purge or status need them.
+    pub fn max_connections(mut self, most: u32) -> Self {
+        self.max_connections = most.max(1);
+        self
+    }
+
+    /// How long to wait for a connection, 30 s by default.
+    pub fn acquire_timeout(mut self, wait: Duration) -> Self {
+        self.acquire_timeout = wait;
+        self
+    }
+
+    /// `statement_timeout` of every transaction, 60 s by default. Zero is without limit.
+    pub fn statement_timeout(mut self, limit: Duration) -> Self {
+        self.limits.statement = limit;
+        self
+    }
+
+    /// `lock_timeout` of every transaction, 10 s by default: how long a concurrent copy of a message is waited for
+    /// before the batch is tried again. Zero is without limit.
+    pub fn lock_timeout(mut self, limit: Duration) -> Self {
+        self.limits.lock = limit;
+        self
+    }
+
+    /// `idle_in_transaction_session_timeout` of every transaction, 60 s by default: how long a handler may do something
+    /// else while it holds the transaction. Zero is without limit.
+    pub fn idle_in_transaction_timeout(mut self, limit: Duration) -> Self {
+        self.limits.idle_in_transaction = limit;
+        self
+    }
+
+    /// Whether a pooler in transaction mode (pgbouncer, pgcat, Supavisor) stands in between. No named prepared statement
+    /// is used then, and temporary functions are looked for in each transaction.
+    ///
+    /// pgbouncer needs `ignore_startup_parameters = extra_float_digits`, which sqlx sends. Before pgbouncer 1.21, your own
+    /// handlers must say `.persistent(false)` on their queries.
+    pub fn pooler(mut self, between: bool) -> Self {
+        self.pooler = between;
+        self
+    }
+
+    /// Whether receipts are kept in partitions by day, so that purge drops whole days. Only receipts of messages whose id
+    /// is a UUIDv7 fall into days; see [`PgStore::partition_receipts`].
+    pub fn partition_receipts(mut self, by_day: bool) -> Self {
+        self.partition_receipts = by_day;
+        self
+    }
+
+    /// Connects, and makes sure that the server takes writes.
+    ///
+    /// # Errors
+    /// [`ErrorClass::Failed`] if the URL is wrong; [`ErrorClass::Transient`] if the server cannot be reached, refuses, is
+    /// a standby or is read-only.
+    pub async fn connect(self) -> StoreResult<PgStore> {
+        let store = self.connect_lazy()?;
+        store.ping().await?;
+        Ok(store)
+    }
+
+    /// Makes the store without connecting; the first use does.
+    ///
+    /// # Errors
+    /// If the URL is wrong.
+    pub fn connect_lazy(self) -> StoreResult<PgStore> {
+        let mut options = PgConnectOptions::from_str(&self.url.0)
+            .map_err(|e| StoreError::new(ErrorClass::Failed, "reading the store's URL", e))?
+            .disable_statement_logging();
+        if options.get_application_name().is_none() {
+            options = options.application_name("oncebox");
+        }
+        let sessions = Arc::new(Sessions::default());
+        let pool = pool_options(&sessions)
+            .max_connections(self.max_connections)
+            .acquire_timeout(self.acquire_timeout)
+            .connect_lazy_with(options.clone());
+        let aside = aside(options, self.acquire_timeout);
+        let sessions = if self.pooler { None } else { Some(sessions) };
+        Ok(PgStore::new(pool, aside, sessions, self.limits, self.pooler, self.partition_receipts))
+    }
+}
+
+/// The small pool beside the main one.
+pub(crate) fn aside(options: PgConnectOptions, acquire_timeout: Duration) -> PgPool {
+    pool_options(&Arc::default())
+        .max_connections(ASIDE_CONNECTIONS)
+        .idle_timeout(ASIDE_IDLE)
+        .acquire_timeout(acquire_timeout)
+        .connect_lazy_with(options)
+}

@@ -1,0 +1,175 @@
+//! Handlers written in SQL, in the config file.
+
+mod arguments;
+mod failure;
+mod function;
+mod payload;
+mod probe;
+mod with;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oncebox_core::config::{Handler, PayloadKind};
+use oncebox_core::{Apply, ErrorClass, Failure, Message, StoreError};
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+
+use crate::classify::own;
+use crate::store::PgStore;
+use arguments::Columns;
+use function::Function;
+
+/// A handler of SQL statements. All of them run on the server, in one call per batch.
+///
+/// `each`: for every message, in order, the statements in order. `batch`: every statement once, over the relation
+/// `messages`. `:payload` is `jsonb`, `text` or `bytea`; `:headers` is a `jsonb` object; `:timestamp` is `timestamptz`.
+///
+/// A message is rejected, without another attempt, if a statement touches another number of rows than its rule allows, or
+/// if it carries something that PostgreSQL cannot hold: a payload that is no JSON, a key that is no text.
+pub struct SqlHandler {
+    store: PgStore,
+    function: Function,
+    columns: Columns,
+    sources: Vec<String>,
+    /// Whether the function has to be looked for in every transaction, because connections are not ours to prepare.
+    looks_each_time: AtomicBool,
+}
+
+impl fmt::Debug for SqlHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlHandler").field("statements", &self.sources).finish_non_exhaustive()
+    }
+}
+
+impl SqlHandler {
+    /// Checks all statements against the database and makes the handler ready on every connection of the store.
+    ///
+    /// # Errors
+    /// [`SqlHandlerError::Statements`] lists every statement that the database refuses, with its number and the reason.
+    pub async fn prepare(
+        store: &PgStore,
+        handler: &Handler,
+        payload: PayloadKind,
+    ) -> Result<Self, SqlHandlerError> {
+        let function = probe::probe(store, handler, payload).await?;
+        let sessions = store.sessions();
+        if let Some(sessions) = sessions {
+            sessions.add(function.definition.clone());
+        }
+        Ok(Self {
+            store: store.clone(),
+            function,
+            columns: Columns::new(handler, payload),
+            sources: handler.steps().iter().map(|step| step.statement.source().to_owned()).collect(),
+            looks_each_time: AtomicBool::new(sessions.is_none()),
+        })
+    }
+
+    async fn call(&self, conn: &mut PgConnection, fresh: &[Message]) -> Result<(), Failure> {
+        let arguments = self.columns.arguments(fresh)?;
+        if self.looks_each_time.load(Ordering::Relaxed) {
+            self.define_if_missing(conn).await.map_err(Failure::of_batch)?;
+        }
+        let called = sqlx::query_with(AssertSqlSafe(self.function.call.clone()), arguments)
+            .persistent(self.store.persistent())
+            .fetch_one(conn)
+            .await
+            .and_then(|row| row.try_get::<i64, _>(0));
+        match called {
+            Ok(_) => Ok(()),
+            Err(error) if failure::is_missing_function(&error) => {
+                self.looks_each_time.store(true, Ordering::Relaxed);
+                // The transaction is lost; the next one defines it first. No message is to blame.
+                let error = StoreError::new(ErrorClass::Transient, "calling a handler in SQL", error);
+                Err(Failure::of_batch(error))
+            }
+            Err(error) => Err(failure::failure(&self.function, &self.sources, fresh.len(), error)),
+        }
+    }
+
+    /// Defining it anew every time would bloat the server's catalog.
+    async fn define_if_missing(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
+        let failed = || own("defining a handler's function");
+        let missing: bool = self
+            .store
+            .query("SELECT to_regprocedure($1) IS NULL")
+            .bind(&self.function.signature)
+            .fetch_one(&mut *conn)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(failed())?;
+        if missing {
+            let definition = AssertSqlSafe(self.function.definition.clone());
+            sqlx::raw_sql(definition).execute(conn).await.map_err(failed())?;
+        }
+        Ok(())
+    }
+}
+
+impl Apply<PgStore> for SqlHandler {
+    async fn apply(&self, conn: &mut PgConnection, fresh: &[Message]) -> Result<(), Failure> {
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        // A failure of the messages passes through as a value, so that only silence becomes an error of the store.
+        let call = async { Ok(self.call(conn, fresh).await) };
+        self.store.patiently("calling a handler in SQL", call).await.map_err(Failure::of_batch)?
+    }
+}
+
+/// Why a handler in SQL cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SqlHandlerError {
+    /// The database could not be asked.
+    Store(StoreError),
+    /// These statements are wrong.
+    Statements(Vec<BadStatement>),
+    /// Each statement is right, but PostgreSQL refuses them inside of a function; why.
+    Function(String),
+}
+
+/// A statement that the database refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadStatement {
+    /// Its place in the handler, counted from 1.
+    pub number: usize,
+    /// As it is written.
+    pub sql: String,
+    /// What the database says.
+    pub reason: String,
+}
+
+impl fmt::Display for SqlHandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Function(reason) => {
+                write!(f, "the handler's statements cannot run in a function: {reason}")
+            }
+            Self::Statements(bad) => {
+                for (at, statement) in bad.iter().enumerate() {
+                    let separator = if at == 0 { "" } else { "\n" };
+                    let BadStatement { number, sql, reason } = statement;
+                    write!(f, "{separator}statement {number}: {reason}: {sql}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for SqlHandlerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<StoreError> for SqlHandlerError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,224 @@
+//! The temporary function that runs a handler's statements on the server, and the call of it.
+//!
+//! One call carries a whole batch, so the round trips do not grow with the messages. Parameters are positional and have no
+//! names: a name would silently win over, or lose against, a column of the same name.
+
+use std::sync::Arc;
+
+use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_core::statement::Param;
+use sha2::{Digest, Sha256};
+
+use super::with;
+use crate::classify::ROW_RULE;
+use crate::quote::literal;
+
+/// A handler as PostgreSQL runs it.
+#[derive(Debug)]
+pub(super) struct Function {
+    /// `pg_temp.name(types)`, as `to_regprocedure` reads it.
+    pub(super) signature: String,
+    /// Its name without the schema.
+    pub(super) name: String,
+    /// Creates it.
+    pub(super) definition: Arc<str>,
+    /// Calls it with a batch.
+    pub(super) call: Arc<str>,
+    /// The line of its body at which each statement begins.
+    lines: Vec<usize>,
+}
+
+/// A statement as it stands in the function.
+pub(super) struct Rendered<'h> {
+    pub(super) step: &'h Step,
+    pub(super) sql: String,
+    /// Whether it returns rows. plpgsql wants them fetched.
+    pub(super) returns_rows: bool,
+}
+
+/// The statements with placeholders; whether they return rows is not known yet.
+pub(super) fn render(handler: &Handler) -> Vec<Rendered<'_>> {
+    let render = |step| Rendered { step, sql: rendered(handler, step), returns_rows: false };
+    handler.steps().iter().map(render).collect()
+}
+
+fn rendered(handler: &Handler, step: &Step) -> String {
+    match handler {
+        Handler::Each(_) => step.statement.render(|param| format!("${}", param.index())),
+        Handler::Batch(_) => with::prepend(MESSAGES, step.statement.source()),
+    }
+}
+
+/// The nine columns, in the order of [`Param::ALL`]. A batch without any header sends no headers at all.
+const MESSAGES: &str = "messages AS (SELECT u.id, u.key, u.payload, COALESCE(u.headers, '{}') AS headers, u.topic, \
+     u.partition, u.\"offset\", timestamptz 'epoch' + u.ms * interval '1 millisecond' AS \"timestamp\", u.tenant \
+     FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+     AS u(id, key, payload, headers, topic, partition, \"offset\", ms, tenant))";
+
+/// The types of a handler's parameters; the last one of `each` is the place of the message in its batch.
+pub(super) fn parameter_types(handler: &Handler, payload: PayloadKind) -> String {
+    let payload = match payload {
+        PayloadKind::Json => "jsonb",
+        PayloadKind::Text => "text",
+        PayloadKind::Bytes => "bytea",
+    };
+    match handler {
+        Handler::Each(_) => format!("text,text,{payload},jsonb,text,integer,bigint,timestamptz,text,bigint"),
+        Handler::Batch(_) => {
+            format!("text[],text[],{payload}[],jsonb[],text[],integer[],bigint[],bigint[],text[]")
+        }
+    }
+}
+
+impl Function {
+    pub(super) fn new(handler: &Handler, payload: PayloadKind, statements: &[Rendered<'_>]) -> Self {
+        let types = parameter_types(handler, payload);
+        let (body, lines) = body(handler, statements);
+        let digest = Sha256::digest(format!("{types}\n{body}"));
+        let prefix = match handler {
+            Handler::Each(_) => "oncebox_each_",
+            Handler::Batch(_) => "oncebox_batch_",
+        };
+        let name = digest.iter().take(12).fold(prefix.to_owned(), |name, byte| format!("{name}{byte:02x}"));
+        let signature = format!("pg_temp.{name}({types})");
+        let quoted = literal(&body);
+        let definition =
+            format!("CREATE OR REPLACE FUNCTION {signature} RETURNS integer LANGUAGE plpgsql AS {quoted}");
+        let call = match handler {
+            Handler::Each(_) => call_each(&name, handler, payload),
+            Handler::Batch(_) => call_batch(&name, payload),
+        };
+        Self { signature, name, definition: definition.into(), call: call.into(), lines }
+    }
+
+    /// Which statement (counted from 1) stands at a line of the body.
+    pub(super) fn statement_at(&self, line: usize) -> Option<usize> {
+        Some(self.lines.iter().rposition(|start| *start <= line)? + 1)
+    }
+}
+
+/// Local names are ugly so that no column has them; if one does, the column is meant.
+fn body(handler: &Handler, statements: &[Rendered<'_>]) -> (String, Vec<usize>) {
+    let mut body = String::from(
+        "#variable_conflict use_column\nDECLARE oncebox_rows_ bigint; oncebox_row_ record;\nBEGIN\n",
+    );
+    let mut lines = Vec::new();
+    for (at, statement) in statements.iter().enumerate() {
+        lines.push(body.matches('\n').count() + 1);
+        let sql = &statement.sql;
+        // The statement may end in a line comment, so what follows stands on a line of its own.
+        body.push_str(&match (statement.returns_rows, statement.step.rows) {
+            (true, _) => format!(
+                "oncebox_rows_ := 0; FOR oncebox_row_ IN {sql}\nLOOP oncebox_rows_ := oncebox_rows_ + 1; END LOOP;\n"
+            ),
+            (false, Some(_)) => format!("{sql}\n; GET DIAGNOSTICS oncebox_rows_ = ROW_COUNT;\n"),
+            (false, None) => format!("{sql}\n;\n"),
+        });
+        body.push_str(&row_rule(handler, statement.step, at + 1));
+    }
+    body.push_str("RETURN 1;\nEND");
+    (body, lines)
+}
+
+/// The message of the error says what is wrong, its detail at which place of the batch.
+fn row_rule(handler: &Handler, step: &Step, number: usize) -> String {
+    let Some(rule) = step.rows else { return String::new() };
+    let upper = rule.max().map_or(String::new(), |max| format!(" OR oncebox_rows_ > {max}"));
+    let detail = match handler {
+        Handler::Each(_) => ", DETAIL = $10::text",
+        Handler::Batch(_) => "",
+    };
+    let message = literal(&format!("statement {number} touched %s rows, expected {rule}"));
+    format!(
+        "IF oncebox_rows_ < {min}{upper} THEN RAISE EXCEPTION USING ERRCODE = '{ROW_RULE}', \
+         MESSAGE = format({message}, oncebox_rows_){detail}; END IF;\n",
+        min = rule.min(),
+    )
+}
+
+/// Which columns a call carries: all that the statements use, and the id to count the messages by.
+pub(super) fn columns(handler: &Handler) -> Vec<Param> {
+    match handler {
+        Handler::Batch(_) => Param::ALL.to_vec(),
+        Handler::Each(steps) => {
+            let used = |param: &Param| steps.iter().any(|step| step.statement.params().contains(param));
+            Param::ALL.into_iter().filter(|param| *param == Param::Id || used(param)).collect()
+        }
+    }
+}
+
+/// The inner query fixes the order of the calls: OFFSET 0 keeps the planner from dissolving it, and a function that is not
+/// parallel safe keeps it on one process.
+fn call_each(name: &str, handler: &Handler, payload: PayloadKind) -> String {
+    let columns = columns(handler);
+    let arrays: Vec<_> = columns
+        .iter()
+        .zip(1..)
+        .map(|(param, at)| format!("${at}::{}", array_type(*param, payload)))
+        .collect();
+    let names: Vec<_> = columns.iter().map(|param| format!("c{}", param.index())).collect();
+    let arguments: Vec<_> = Param::ALL
+        .into_iter()
+        .map(|param| {
+            if columns.contains(&param) {
+                each_argument(param, payload)
+            } else {
+                format!("NULL::{}", scalar_type(param, payload))
+            }
+        })
+        .collect();
+    format!(
+        "SELECT count(pg_temp.{name}({arguments}, m.ord)) FROM (SELECT * FROM unnest({arrays}) WITH ORDINALITY \
+         AS u({names}, ord) ORDER BY ord OFFSET 0) AS m",
+        arguments = arguments.join(", "),
+        arrays = arrays.join(", "),
+        names = names.join(", "),
+    )
+}
+
+fn each_argument(param: Param, payload: PayloadKind) -> String {
+    let column = format!("m.c{}", param.index());
+    match param {
+        Param::Payload if payload == PayloadKind::Json => format!("{column}::jsonb"),
+        Param::Headers => format!("COALESCE({column}, '{{}}')::jsonb"),
+        Param::Timestamp => format!("timestamptz 'epoch' + {column} * interval '1 millisecond'"),
+        _ => column,
+    }
+}
+
+fn call_batch(name: &str, payload: PayloadKind) -> String {
+    let arguments: Vec<_> = Param::ALL
+        .into_iter()
+        .zip(1..)
+        .map(|(param, at)| {
+            let cast = match param {
+                Param::Payload if payload == PayloadKind::Json => "::jsonb[]",
+                Param::Headers => "::jsonb[]",
+                _ => "",
+            };
+            format!("${at}::{}{cast}", array_type(param, payload))
+        })
+        .collect();
+    format!("SELECT pg_temp.{name}({})::bigint", arguments.join(", "))
+}
+
+/// What the client sends: JSON travels as text.
+fn array_type(param: Param, payload: PayloadKind) -> &'static str {
+    match param {
+        Param::Payload if payload == PayloadKind::Bytes => "bytea[]",
+        Param::Partition => "integer[]",
+        Param::Offset | Param::Timestamp => "bigint[]",
+        _ => "text[]",
+    }
+}
+
+fn scalar_type(param: Param, payload: PayloadKind) -> &'static str {
+    match (param, payload) {
+        (Param::Payload, PayloadKind::Bytes) => "bytea",
+        (Param::Payload, PayloadKind::Json) | (Param::Headers, _) => "jsonb",
+        (Param::Partition, _) => "integer",
+        (Param::Offset, _) => "bigint",
+        (Param::Timestamp, _) => "timestamptz",
+        _ => "text",
+    }
+}

@@ -1,0 +1,99 @@
+//! An open transaction that owns its connection.
+
+use std::ops::{Deref, DerefMut};
+
+use oncebox_core::StoreResult;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgTransactionManager;
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
+use sqlx_core::transaction::TransactionManager;
+
+use crate::classify::{class_of_driver, own};
+
+/// An open transaction. Handlers see it as their [`PgConnection`].
+///
+/// It is not an [`sqlx::Transaction`] because that one goes back to its pool when it is dropped, with a rollback still to
+/// be sent. This one closes its connection unless it ended in good order, so nobody can ever inherit its state.
+///
+/// sqlx is told about the transaction all the same: a handler that calls `begin` on its connection gets a savepoint, and
+/// its `commit` does not end the batch.
+#[derive(Debug)]
+pub struct PgTxn {
+    conn: PoolConnection<Postgres>,
+    open: bool,
+}
+
+impl PgTxn {
+    /// Takes a connection and sends `begin`: BEGIN and its SET LOCALs in one message.
+    pub(crate) async fn begin(pool: &PgPool, begin: SqlStr) -> StoreResult<Self> {
+        let conn = pool.acquire().await.map_err(own("connecting to PostgreSQL"))?;
+        let mut txn = Self { conn, open: true };
+        PgTransactionManager::begin(&mut txn.conn, Some(begin))
+            .await
+            .map_err(own("beginning a transaction"))?;
+        Ok(txn)
+    }
+
+    /// Runs `last` and commits, in one round trip. PostgreSQL skips the rest of a message after an error, so `last` must
+    /// hold a statement that fails in an aborted transaction: COMMIT itself would answer with a friendly ROLLBACK.
+    pub(crate) async fn commit(mut self, last: &str) -> Result<(), sqlx::Error> {
+        // sqlx still counts one open transaction after this, and only its own COMMIT or ROLLBACK would change that. So the
+        // message opens an empty transaction behind ours, and its ROLLBACK travels with the check that the pool makes
+        // when the connection comes back.
+        let message = format!("{last}; COMMIT; BEGIN");
+        sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *self.conn).await?;
+        if PgTransactionManager::get_transaction_depth(&self.conn) == 1 {
+            PgTransactionManager::start_rollback(&mut self.conn);
+            self.open = false;
+        }
+        Ok(())
+    }
+
+    /// Undoes everything. If that fails the connection is closed, which undoes it too.
+    pub(crate) async fn rollback(mut self) {
+        if PgTransactionManager::get_transaction_depth(&self.conn) != 1 {
+            return;
+        }
+        match PgTransactionManager::rollback(&mut self.conn).await {
+            Ok(()) => self.open = false,
+            Err(error) => {
+                tracing::debug!(class = ?class_of_driver(&error), %error, "rollback failed, closing the connection");
+            }
+        }
+    }
+}
+
+impl Deref for PgTxn {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.conn
+    }
+}
+
+impl DerefMut for PgTxn {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.conn
+    }
+}
+
+impl Drop for PgTxn {
+    fn drop(&mut self) {
+        if self.open {
+            self.conn.close_on_drop();
+        }
+    }
+}
+
+/// The message that opens a transaction.
+///
+/// The isolation level is spelled out because the claim relies on READ COMMITTED, whatever the server's default is. READ
+/// WRITE is not: `default_transaction_read_only` is how operators stop a primary, and we wait until it is over.
+/// `oncebox.open` is there as long as this very transaction is: `oncebox_advance` looks for it.
+pub(crate) fn begin_message(settings: &[(&str, u128)]) -> SqlStr {
+    let mut message = String::from("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL oncebox.open = 'yes'");
+    for (name, value) in settings {
+        message.push_str(&format!("; SET LOCAL {name} = {value}"));
+    }
+    AssertSqlSafe(message).into_sql_str()
+}

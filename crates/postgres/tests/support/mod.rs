@@ -1,0 +1,85 @@
+//! A database of its own for each test.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use std::future::Future;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use oncebox_core::{
+    Admin, Advance, Claim, ConsumerName, MessageId, Ownership, PositionKey, ReceiptKey, Store, Tenant,
+};
+use oncebox_postgres::PgStore;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+
+/// Runs a test against a new database and drops it, also when the test panics.
+pub async fn with_database<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(String) -> F) {
+    let server = std::env::var("ONCEBOX_TEST_POSTGRES").expect(
+        "ONCEBOX_TEST_POSTGRES must hold the URL of a PostgreSQL superuser, such as postgres://postgres@127.0.0.1:5432/postgres",
+    );
+    let options = PgConnectOptions::from_str(&server).expect("ONCEBOX_TEST_POSTGRES is no PostgreSQL URL");
+    let name = format!("oncebox_test_{:016x}", fastrand::u64(..));
+    let mut admin = PgConnection::connect_with(&options).await.expect("PostgreSQL at ONCEBOX_TEST_POSTGRES");
+    sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut admin).await.unwrap();
+
+    let (base, query) = server.split_once('?').map_or((server.as_str(), ""), |(base, query)| (base, query));
+    let root = base.rsplit_once('/').map_or(base, |(root, _)| root);
+    let url = if query.is_empty() { format!("{root}/{name}") } else { format!("{root}/{name}?{query}") };
+    let outcome = tokio::spawn(test(url)).await;
+
+    sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)")))
+        .execute(&mut admin)
+        .await
+        .unwrap();
+    if let Err(failed) = outcome {
+        std::panic::resume_unwind(failed.into_panic());
+    }
+}
+
+/// The same with a migrated store.
+pub async fn with_store<F: Future<Output = ()> + Send + 'static>(
+    test: impl FnOnce(PgStore, String) -> F + Send + 'static,
+) {
+    with_database(|url| async move {
+        let store = PgStore::connect(&url).await.unwrap();
+        store.migrate().await.unwrap();
+        test(store, url).await;
+    })
+    .await;
+}
+
+pub fn consumer() -> ConsumerName {
+    ConsumerName::new("stock").unwrap()
+}
+
+pub fn claims(ids: &[&'static str]) -> Vec<Claim<'static>> {
+    ids.iter().map(|id| claim(id)).collect()
+}
+
+pub fn claim(id: &'static str) -> Claim<'static> {
+    let key = ReceiptKey::of(&consumer(), &Tenant::none(), &MessageId::new(id).unwrap());
+    Claim { key, tenant: "", message_id: id }
+}
+
+pub fn position() -> PositionKey {
+    PositionKey { consumer: consumer(), topic: Arc::from("stock.updates"), partition: 0 }
+}
+
+pub fn advance(owner: &Ownership, next_offset: i64) -> Option<Advance<'_>> {
+    Some(Advance { owner, next_offset: Some(next_offset), applied: 1, duplicates: 0, settled_attempt: None })
+}
+
+pub async fn execute(store: &PgStore, sql: &str) {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(store.pool()).await.unwrap();
+}
+
+pub async fn number(store: &PgStore, sql: &str) -> i64 {
+    sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(store.pool()).await.unwrap().get(0)
+}
+
+/// Claims and commits.
+pub async fn apply(store: &PgStore, ids: &[&'static str]) -> Vec<bool> {
+    let claimed = store.claim(&consumer(), &claims(ids)).await.unwrap();
+    store.commit(claimed.txn, None).await.unwrap();
+    claimed.fresh
+}

@@ -1,0 +1,148 @@
+//! Dead letters: written inside the transaction that gives the message up, read and taken back by an operator.
+
+use oncebox_core::{
+    Claim, ConsumerName, DeadFilter, DeadLetter, ErrorClass, MessageId, PositionKey, ReceiptKey, StoreError,
+    StoreResult, StoredDeadLetter,
+};
+use sqlx::{QueryBuilder, Row, Sqlite};
+
+use crate::claim::claim_within;
+use crate::classify::Context;
+use crate::dead_row::{columns, read};
+use crate::headers_json::headers_to_json;
+use crate::store::SqliteStore;
+use crate::txn::SqliteTxn;
+use crate::writer::Writer;
+
+const PARK: &str = r#"
+    INSERT INTO oncebox_dead (consumer, tenant, message_id, topic, partition, "offset", key, payload, headers,
+                              timestamp_ms, error, attempts)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+    ON CONFLICT (consumer, topic, partition, "offset") WHERE message_id = '' DO NOTHING"#;
+
+const PARKED_KEYS: &str = "SELECT DISTINCT key FROM oncebox_dead
+    WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND key IN (SELECT unhex(value) FROM json_each(?4))";
+
+const TAKE: &str = concat!("DELETE FROM oncebox_dead WHERE number = ?1 RETURNING ", columns!());
+
+/// Writes letters.
+pub(crate) async fn park(
+    txn: &mut SqliteTxn,
+    consumer: &ConsumerName,
+    letters: &[DeadLetter],
+) -> StoreResult<()> {
+    for letter in letters {
+        let record = &letter.record;
+        sqlx::query(PARK)
+            .bind(consumer.as_str())
+            .bind(letter.tenant.as_str())
+            .bind(letter.message_id.as_deref().unwrap_or_default())
+            .bind(record.topic.as_ref())
+            .bind(record.partition)
+            .bind(record.offset)
+            .bind(record.key.as_deref())
+            .bind(record.payload.as_deref())
+            .bind(headers_to_json(&record.headers))
+            .bind(record.timestamp_ms)
+            .bind(letter.error.as_str())
+            .bind(letter.attempts)
+            .execute(&mut **txn)
+            .await
+            .context("writing a dead letter")?;
+    }
+    Ok(())
+}
+
+/// Which of these keys have a letter in this partition.
+pub(crate) async fn parked_keys(
+    txn: &mut SqliteTxn,
+    position: &PositionKey,
+    keys: &[&[u8]],
+) -> StoreResult<Vec<Vec<u8>>> {
+    let doing = "looking for parked keys";
+    let keys = serde_json::Value::from_iter(keys.iter().map(|key| hex(key)));
+    let rows = sqlx::query(PARKED_KEYS)
+        .bind(position.consumer.as_str())
+        .bind(position.topic.as_ref())
+        .bind(position.partition)
+        .bind(keys.to_string())
+        .fetch_all(&mut **txn)
+        .await
+        .context(doing)?;
+    rows.iter().map(|row| row.try_get(0).context(doing)).collect()
+}
+
+/// Opens a transaction and removes a letter in it. Its receipt stands already, unless somebody deleted it by hand: then
+/// it is written, because replaying the letter is what it stands for.
+pub(crate) async fn take(writer: &Writer, number: i64) -> StoreResult<Option<(SqliteTxn, StoredDeadLetter)>> {
+    let mut txn = writer.begin().await?;
+    let row =
+        sqlx::query(TAKE).bind(number).fetch_optional(&mut *txn).await.context("taking a dead letter")?;
+    let Some(row) = row else {
+        txn.rollback().await;
+        return Ok(None);
+    };
+    let stored = read(&row)?;
+    let tenant = &stored.letter.tenant;
+    // An id that is no valid id never had a receipt.
+    if let Some(id) = stored.letter.message_id.as_deref().and_then(|id| MessageId::new(id).ok()) {
+        let consumer = ConsumerName::new(stored.consumer.as_str()).map_err(|error| {
+            StoreError::new(ErrorClass::Failed, format!("reading dead letter {number}"), error)
+        })?;
+        let key = ReceiptKey::of(&consumer, tenant, &id);
+        let receipt = Claim { key, tenant: tenant.as_str(), message_id: id.as_str() };
+        claim_within(&mut txn, &consumer, &[receipt]).await?;
+    }
+    Ok(Some((txn, stored)))
+}
+
+/// Letters by filter, ordered by number.
+pub(crate) async fn list(store: &SqliteStore, filter: &DeadFilter) -> StoreResult<Vec<StoredDeadLetter>> {
+    let mut query = QueryBuilder::new(concat!("SELECT ", columns!(), " FROM oncebox_dead"));
+    push_filter(&mut query, filter);
+    let mut conn = store.reader().await?;
+    let rows = query.build().persistent(false).fetch_all(&mut *conn).await.context("reading dead letters")?;
+    rows.iter().map(read).collect()
+}
+
+/// Removes letters for good; their receipts stay.
+pub(crate) async fn drop(writer: &Writer, filter: &DeadFilter) -> StoreResult<u64> {
+    let mut query =
+        QueryBuilder::new("DELETE FROM oncebox_dead WHERE number IN (SELECT number FROM oncebox_dead");
+    push_filter(&mut query, filter);
+    query.push(")");
+    let mut txn = writer.begin().await?;
+    let done = query.build().persistent(false).execute(&mut *txn).await.context("removing dead letters")?;
+    txn.commit().await?;
+    Ok(done.rows_affected())
+}
+
+/// The conditions that are asked for and no others, so that SQLite can pick an index.
+fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &DeadFilter) {
+    query.push(" WHERE number > ").push_bind(filter.after);
+    if !filter.numbers.is_empty() {
+        let numbers = serde_json::Value::from(filter.numbers.clone()).to_string();
+        query.push(" AND number IN (SELECT value FROM json_each(").push_bind(numbers).push("))");
+    }
+    let texts = [
+        (" AND consumer = ", &filter.consumer),
+        (" AND topic = ", &filter.topic),
+        (" AND tenant = ", &filter.tenant),
+        (" AND message_id = ", &filter.message_id),
+    ];
+    for (condition, text) in texts {
+        if let Some(text) = text {
+            query.push(condition).push_bind(text.clone());
+        }
+    }
+    if let Some(key) = &filter.key {
+        query.push(" AND key = ").push_bind(key.clone());
+    }
+    query.push(" ORDER BY number LIMIT ").push_bind(filter.limit);
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}

@@ -1,0 +1,89 @@
+//! What `oncebox status` shows.
+
+use oncebox_core::{ConsumerStatus, PositionStatus, StoreResult, StoreStatus};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
+
+use crate::classify::Context;
+use crate::store::SqliteStore;
+use crate::time::millis;
+
+const POSITIONS: &str = concat!(
+    "SELECT consumer, topic, partition, next_offset, epoch, starts, applied, duplicates, ",
+    millis!("updated_at"),
+    " AS updated_at_ms FROM oncebox_position ORDER BY consumer, topic, partition"
+);
+
+const CONSUMERS: &str = concat!(
+    "WITH RECURSIVE
+     -- From one consumer to the next along the index, instead of over all letters.
+     with_letters(consumer) AS (
+        SELECT min(consumer) FROM oncebox_dead
+        UNION ALL
+        SELECT (SELECT min(d.consumer) FROM oncebox_dead d WHERE d.consumer > l.consumer)
+        FROM with_letters l WHERE l.consumer IS NOT NULL),
+     names AS (
+        SELECT consumer FROM oncebox_position UNION SELECT consumer FROM oncebox_horizon
+        UNION SELECT consumer FROM with_letters WHERE consumer IS NOT NULL)
+     SELECT n.consumer,
+        (SELECT count(*) FROM (SELECT 1 FROM oncebox_dead d WHERE d.consumer = n.consumer LIMIT ?1)) AS dead_letters,
+        (SELECT ",
+    millis!("h.purged_before"),
+    "    FROM oncebox_horizon h WHERE h.consumer = n.consumer) AS purged_before_ms
+     FROM names n ORDER BY n.consumer"
+);
+
+// SQLite keeps no row count, and counting a large table reads all of it. Up to the cap the number is counted; beyond, it
+// is what the positions have applied, less what purge has removed.
+const RECEIPTS: &str = "SELECT CASE WHEN counted < ?1 THEN counted ELSE max(counted, applied - purged) END
+    FROM (SELECT count(*) AS counted FROM (SELECT 1 FROM oncebox_inbox LIMIT ?1)),
+         (SELECT coalesce(sum(applied), 0) AS applied FROM oncebox_position),
+         (SELECT coalesce(sum(purged), 0) AS purged FROM oncebox_horizon)";
+
+/// Reads the status in one snapshot.
+pub(crate) async fn status(store: &SqliteStore, count_cap: u64) -> StoreResult<StoreStatus> {
+    let mut conn = store.reader().await?;
+    let mut snapshot = sqlx::Connection::begin(&mut *conn).await.context("reading the status")?;
+    let status = read(&mut snapshot, count_cap).await.context("reading the status")?;
+    snapshot.rollback().await.context("reading the status")?;
+    Ok(status)
+}
+
+async fn read(conn: &mut SqliteConnection, count_cap: u64) -> sqlx::Result<StoreStatus> {
+    let cap = i64::try_from(count_cap).unwrap_or(i64::MAX);
+    let positions = sqlx::query(POSITIONS).fetch_all(&mut *conn).await?;
+    let consumers = sqlx::query(CONSUMERS).bind(cap).fetch_all(&mut *conn).await?;
+    let receipts = sqlx::query(RECEIPTS).bind(cap).fetch_one(&mut *conn).await?;
+    Ok(StoreStatus {
+        positions: positions.iter().map(position).collect::<sqlx::Result<_>>()?,
+        consumers: consumers.iter().map(consumer).collect::<sqlx::Result<_>>()?,
+        receipts_estimate: count(&receipts, 0)?,
+        ..StoreStatus::default()
+    })
+}
+
+fn position(row: &SqliteRow) -> sqlx::Result<PositionStatus> {
+    Ok(PositionStatus {
+        consumer: row.try_get("consumer")?,
+        topic: row.try_get("topic")?,
+        partition: row.try_get("partition")?,
+        next_offset: row.try_get("next_offset")?,
+        epoch: row.try_get("epoch")?,
+        starts: row.try_get("starts")?,
+        applied: count(row, "applied")?,
+        duplicates: count(row, "duplicates")?,
+        updated_at_ms: row.try_get("updated_at_ms")?,
+    })
+}
+
+fn consumer(row: &SqliteRow) -> sqlx::Result<ConsumerStatus> {
+    Ok(ConsumerStatus {
+        consumer: row.try_get("consumer")?,
+        dead_letters: count(row, "dead_letters")?,
+        purged_before_ms: row.try_get("purged_before_ms")?,
+    })
+}
+
+fn count<I: sqlx::ColumnIndex<SqliteRow>>(row: &SqliteRow, column: I) -> sqlx::Result<u64> {
+    Ok(u64::try_from(row.try_get::<i64, _>(column)?).unwrap_or_default())
+}

@@ -1,0 +1,41 @@
+use oncebox_core::{Inbox, Message, Result};
+use oncebox_sqlite::SqliteStore;
+use sqlx::SqliteConnection;
+
+use std::sync::Arc;
+
+#[derive(serde::Deserialize)]
+struct Order {}
+
+async fn by_message(_tx: &mut SqliteConnection, _message: &Message) -> Result {
+    Ok(())
+}
+
+async fn by_payload(_tx: &mut SqliteConnection, _order: Order) -> Result {
+    Ok(())
+}
+
+async fn by_batch(_tx: &mut SqliteConnection, _batch: &[Message]) -> Result {
+    Ok(())
+}
+
+fn inbox(store: &SqliteStore) -> Inbox<SqliteStore> {
+    Inbox::new("test", store.clone()).unwrap()
+}
+
+fn handlers(store: &SqliteStore) {
+    inbox(store).handler(by_message);
+    inbox(store).typed(by_payload);
+    inbox(store).batch_handler(by_batch);
+    // A closure needs no annotation, and may own what it uses.
+    let rate = Arc::new(7);
+    inbox(store).handler(async move |tx, message| {
+        let _ = (*rate, message.id());
+        sqlx::query("SELECT 1").execute(tx).await?;
+        Ok(())
+    });
+}
+
+fn main() {
+    let _ = handlers;
+}

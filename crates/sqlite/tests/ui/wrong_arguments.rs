@@ -1,0 +1,16 @@
+use oncebox_core::{Inbox, Message, Result};
+use oncebox_sqlite::SqliteStore;
+use sqlx::SqliteConnection;
+
+// Wants to own the message.
+async fn handler(_tx: &mut SqliteConnection, _message: Message) -> Result {
+    Ok(())
+}
+
+fn register(inbox: Inbox<SqliteStore>) {
+    inbox.handler(handler);
+}
+
+fn main() {
+    let _ = register;
+}

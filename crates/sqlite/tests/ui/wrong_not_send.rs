@@ -1,0 +1,19 @@
+use oncebox_core::{Inbox, Message, Result};
+use oncebox_sqlite::SqliteStore;
+use sqlx::SqliteConnection;
+
+// Holds something across an await that must not move between threads.
+async fn handler(tx: &mut SqliteConnection, _message: &Message) -> Result {
+    let counter = std::rc::Rc::new(1);
+    sqlx::query("SELECT 1").execute(tx).await?;
+    drop(counter);
+    Ok(())
+}
+
+fn register(inbox: Inbox<SqliteStore>) {
+    inbox.handler(handler);
+}
+
+fn main() {
+    let _ = register;
+}

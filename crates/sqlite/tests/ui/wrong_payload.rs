@@ -1,0 +1,19 @@
+use oncebox_core::{Inbox, Message, Result};
+use oncebox_sqlite::SqliteStore;
+use sqlx::SqliteConnection;
+
+// The payload's type cannot be read from JSON.
+struct Order {}
+
+async fn handler(_tx: &mut SqliteConnection, _order: Order) -> Result {
+    Ok(())
+}
+
+fn register(inbox: Inbox<SqliteStore>) {
+    inbox.typed(handler);
+}
+
+fn main() {
+    let _: Option<Message> = None;
+    let _ = register;
+}

@@ -1,0 +1,18 @@
+use oncebox_core::{Inbox, Message, Result};
+use oncebox_sqlite::SqliteStore;
+use sqlx::SqliteConnection;
+
+// Returns the driver's error instead of `oncebox::Result`.
+async fn handler(tx: &mut SqliteConnection, _message: &Message) -> std::result::Result<(), sqlx::Error> {
+    sqlx::query("SELECT 1").execute(tx).await?;
+    Ok(())
+}
+
+fn register(inbox: Inbox<SqliteStore>) {
+    inbox.handler(handler);
+}
+
+fn main() {
+    let _: Option<Result> = None;
+    let _ = register;
+}

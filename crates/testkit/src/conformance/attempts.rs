@@ -1,0 +1,60 @@
+//! Attempts that are written down beforehand, for messages that kill the process.
+
+use oncebox_core::{Advance, ErrorClass, Store};
+
+use super::fixture::{Fixture, claims, refused};
+use super::subject::{Subject, Verdict};
+
+/// Attempts add up over owners, per offset.
+pub async fn attempts_are_counted_and_survive<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    let key = f.position(0);
+    let owner = f.store.acquire(&key).await?;
+    assert!(!owner.attempts_recorded);
+    assert_eq!(f.store.record_attempt(&owner, 7).await?, 1);
+    assert_eq!(f.store.record_attempt(&owner, 7).await?, 2);
+    assert_eq!(f.store.record_attempt(&owner, 8).await?, 1);
+
+    let next = f.subject.connect().await?;
+    let owner = next.acquire(&key).await?;
+    assert!(owner.attempts_recorded);
+    assert_eq!(next.record_attempt(&owner, 7).await?, 3);
+    assert!(!f.store.acquire(&f.position(1)).await?.attempts_recorded, "another partition has none");
+    Ok(())
+}
+
+/// A commit removes the attempt it settles and no other; a rollback removes none.
+pub async fn an_attempt_is_settled_with_its_transaction<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    let key = f.position(0);
+    let owner = f.store.acquire(&key).await?;
+    f.store.record_attempt(&owner, 7).await?;
+
+    let claimed = f.store.claim(&f.consumer, &claims(&f.consumer, "", &["a"])?).await?;
+    f.store.rollback(claimed.txn).await;
+    assert_eq!(f.store.record_attempt(&owner, 7).await?, 2);
+    f.store.record_attempt(&owner, 8).await?;
+
+    let settle = |offset| {
+        let next_offset = Some(offset + 1);
+        Some(Advance { owner: &owner, next_offset, applied: 1, duplicates: 0, settled_attempt: Some(offset) })
+    };
+    f.apply_and(&["a"], settle(7)).await?;
+    assert_eq!(f.store.record_attempt(&owner, 7).await?, 1);
+    assert_eq!(f.store.record_attempt(&owner, 8).await?, 2);
+    f.apply_and(&["a"], settle(7)).await?;
+    f.apply_and(&["b"], settle(8)).await?;
+    assert!(!f.store.acquire(&key).await?.attempts_recorded);
+    Ok(())
+}
+
+/// A zombie does not count against a message.
+pub async fn a_stale_owner_records_no_attempt<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    let zombie = f.store.acquire(&f.position(0)).await?;
+    let owner = f.store.acquire(&f.position(0)).await?;
+    let error = refused(f.store.record_attempt(&zombie, 7).await, "a zombie's attempt")?;
+    assert_eq!(error.class, ErrorClass::Fenced);
+    assert_eq!(f.store.record_attempt(&owner, 7).await?, 1);
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! What the suite needs to know about a store.
+
+use std::future::Future;
+use std::time::Duration;
+
+use oncebox_core::{Admin, BoxError, Store};
+
+/// How a property ends.
+pub type Verdict = Result<(), BoxError>;
+
+/// The connection that a store hands to handlers.
+pub type Conn<T> = <<T as Subject>::Store as Store>::Conn;
+
+/// An empty database of its own, with a table of effects in it, and the store under test.
+pub trait Subject: Sized + Send + Sync + 'static {
+    /// The store under test.
+    type Store: Store + Admin;
+
+    /// A new database with the table of effects, which takes the same id more than once, and without oncebox's tables.
+    fn start() -> impl Future<Output = Result<Self, BoxError>> + Send;
+
+    /// A store with connections of its own, as another process would have them.
+    fn connect(&self) -> impl Future<Output = Result<Self::Store, BoxError>> + Send;
+
+    /// What a handler does: appends this id to the effects.
+    fn add_effect(conn: &mut Conn<Self>, id: &str) -> impl Future<Output = Result<(), BoxError>> + Send;
+
+    /// Runs a statement that violates a unique constraint, and returns the driver's error.
+    fn violate_unique(conn: &mut Conn<Self>) -> impl Future<Output = Result<(), BoxError>> + Send;
+
+    /// The committed effects in the order in which they were added.
+    fn effects(&self) -> impl Future<Output = Result<Vec<String>, BoxError>> + Send;
+
+    /// The message ids of the committed receipts of a consumer, sorted.
+    fn receipts(&self, consumer: &str) -> impl Future<Output = Result<Vec<String>, BoxError>> + Send;
+
+    /// Makes the receipts that a consumer has now older.
+    fn age_receipts(&self, consumer: &str, by: Duration)
+    -> impl Future<Output = Result<(), BoxError>> + Send;
+
+    /// Moves the last progress of a consumer's positions into the past.
+    fn age_positions(
+        &self,
+        consumer: &str,
+        by: Duration,
+    ) -> impl Future<Output = Result<(), BoxError>> + Send;
+}

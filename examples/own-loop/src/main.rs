@@ -1,0 +1,36 @@
+//! The bare claim, in a loop and a transaction of your own: `cargo run -p example-own-loop`.
+//!
+//! oncebox needs neither its runtime nor Kafka for this: a webhook, a queue, a file with lines, anything with a stable id.
+
+use oncebox::sqlite::SqliteStore;
+use oncebox::{Admin, Inbox};
+use sqlx::{Connection, SqliteConnection};
+
+#[tokio::main]
+async fn main() -> oncebox::Result {
+    let folder = tempfile::tempdir()?;
+    let url = format!("sqlite://{}", folder.path().join("shop.sqlite").display());
+    let store = SqliteStore::connect(&url).await?;
+    store.migrate().await?;
+    let mut connection = SqliteConnection::connect(&url).await?;
+    sqlx::raw_sql("CREATE TABLE invoice (number TEXT, cents INTEGER)").execute(&mut connection).await?;
+
+    let inbox = Inbox::new("invoices", store)?;
+    // What some broker delivered; the second delivery of INV-1 is a retry after a time-out.
+    for (id, cents) in [("INV-1", 1_900), ("INV-2", 4_200), ("INV-1", 1_900)] {
+        let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+        if inbox.claim(&mut tx, id).await?.is_fresh() {
+            sqlx::query("INSERT INTO invoice VALUES (?, ?)").bind(id).bind(cents).execute(&mut *tx).await?;
+        } else {
+            println!("{id} was applied before: skipped");
+        }
+        tx.commit().await?;
+        // Only now tell the broker: acknowledge after the commit.
+    }
+
+    let (invoices, cents): (i64, i64) =
+        sqlx::query_as("SELECT COUNT(*), SUM(cents) FROM invoice").fetch_one(&mut connection).await?;
+    println!("{invoices} invoices over {cents} cents");
+    assert_eq!((invoices, cents), (2, 6_100));
+    Ok(())
+}
