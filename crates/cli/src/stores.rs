@@ -3,8 +3,9 @@
 use std::future::Future;
 
 use oncebox_core::config::{Handler, InboxConfig, PartitionReceipts, PayloadKind, StoreConfig, StoreKind};
-use oncebox_core::{Admin, Apply, Retention, Store, StoreResult};
+use oncebox_core::{Admin, Apply, BoxError, ErrorClass, Retention, Store, StoreError, StoreResult};
 use oncebox_postgres::PgStore;
+use oncebox_sqlite::SqliteStore;
 
 use crate::exit::Failure;
 
@@ -28,9 +29,11 @@ impl SqlStore for PgStore {
     type Handler = oncebox_postgres::SqlHandler;
 
     async fn prepare(&self, handler: &Handler, payload: PayloadKind) -> StoreResult<Self::Handler> {
-        oncebox_postgres::SqlHandler::prepare(self, handler, payload)
-            .await
-            .map_err(|e| oncebox_core::StoreError::new(oncebox_core::ErrorClass::Failed, "preparing", e))
+        use oncebox_postgres::{SqlHandler, SqlHandlerError};
+        SqlHandler::prepare(self, handler, payload).await.map_err(|e| match e {
+            SqlHandlerError::Store(e) => e,
+            wrong => wrong_sql(wrong),
+        })
     }
 
     async fn arrange(&self, store: &StoreConfig) -> StoreResult<()> {
@@ -39,6 +42,26 @@ impl SqlStore for PgStore {
             PartitionReceipts::None => Ok(()),
         }
     }
+}
+
+impl SqlStore for SqliteStore {
+    type Handler = oncebox_sqlite::SqlHandler;
+
+    async fn prepare(&self, handler: &Handler, payload: PayloadKind) -> StoreResult<Self::Handler> {
+        use oncebox_sqlite::{SqlHandler, SqlHandlerError};
+        SqlHandler::prepare(self, handler, payload).await.map_err(|e| match e {
+            SqlHandlerError::Store(e) => e,
+            wrong => wrong_sql(wrong),
+        })
+    }
+
+    async fn arrange(&self, _store: &StoreConfig) -> StoreResult<()> {
+        Ok(())
+    }
+}
+
+fn wrong_sql(error: impl Into<BoxError>) -> StoreError {
+    StoreError::new(ErrorClass::Failed, "the SQL of the handler is wrong", error)
 }
 
 /// A command that works with any store.
@@ -61,7 +84,7 @@ where
             let store = PgStore::builder(url).max_connections(config.max_connections).connect().await?;
             command.run(store).await
         }
-        StoreKind::Sqlite => Err(Failure::config("x")),
+        StoreKind::Sqlite => command.run(SqliteStore::connect(url).await?).await,
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
@@ -33,8 +33,6 @@ pub(crate) enum Notice {
         /// They are gone already: the group did without us, someone else may own them by now.
         lost: bool,
     },
-    /// The asynchronous commit in flight has ended.
-    CommitEnded(KafkaResult<()>),
     /// Something is wrong with a broker, a topic, a partition.
     Trouble(RDKafkaErrorCode, String),
     /// Broker states, fetch states, watermarks.
@@ -54,7 +52,6 @@ impl std::fmt::Debug for Notice {
         match self {
             Self::Assigned(partitions) => write!(f, "Assigned({partitions:?})"),
             Self::Revoked { partitions, lost } => write!(f, "Revoked({partitions:?}, lost: {lost})"),
-            Self::CommitEnded(result) => write!(f, "CommitEnded({result:?})"),
             Self::Trouble(code, reason) => write!(f, "Trouble({code:?}, {reason})"),
             Self::Statistics(_) => f.write_str("Statistics"),
         }
@@ -110,10 +107,6 @@ impl ConsumerContext for Callbacks {
         }
     }
 
-    fn commit_callback(&self, result: KafkaResult<()>, _offsets: &TopicPartitionList) {
-        self.note(Notice::CommitEnded(result));
-    }
-
     fn main_queue_min_poll_interval(&self) -> Timeout {
         Timeout::After(Duration::from_millis(100))
     }
@@ -134,11 +127,14 @@ impl ClientContext for Callbacks {
     }
 }
 
-/// librdkafka's log lines, without secrets, at a level that suits: it logs every lost connection as an error, which the
-/// reader reports in its own words when it matters.
+/// librdkafka's log lines, without secrets, at a level that suits. A lost connection is an error to it, which the reader
+/// reports in its own words when it matters; a commit that is refused because the group has moved on is as it should be.
 pub(crate) fn log(secrets: &Secrets, level: RDKafkaLogLevel, facility: &str, text: &str) {
     let text = secrets.removed_from(text);
+    let moved_on = ["generation id", "Unknown member", "rebalanc"];
+    let harmless = facility == "COMMITFAIL" && moved_on.iter().any(|reason| text.contains(reason));
     match level {
+        _ if harmless => debug!(target: "oncebox_kafka::librdkafka", facility, "{text}"),
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
             error!(target: "oncebox_kafka::librdkafka", facility, "{text}");
         }

@@ -1,123 +1,81 @@
-//! Committing offsets at the broker: a hint for people, tools and `start`, never the truth.
+//! Committing offsets at the broker: a hint for people, tools and the next start, never the truth.
 //!
-//! Always an explicit list, never librdkafka's stored offsets: those are sent by it at times of its own, after a revoke for
-//! example, when they rewind the offset of the next owner.
+//! Always an explicit list, never librdkafka's stored offsets: it sends those at times of its own, after a revoke for example,
+//! and then they rewind the offset of the next owner. Never waiting for the answer, since the thread must poll: before it
+//! rejoins or leaves the group librdkafka itself waits for commits that are on their way, so one that is sent before a
+//! revoke is answered reaches the coordinator before anybody else gets the partition.
+//!
+//! The binding does not pass on whether a commit worked. Those sent during a rebalance do not: they wait behind it on the
+//! same connection and are outdated when it is over. So offsets that have not changed are sent again after each rebalance,
+//! when partitions are given back, and now and then.
 
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::callbacks::Callbacks;
 use crate::partition::{Partition, Partitions};
 
-/// An answer that does not come within this time will not come.
-const LOST: Duration = Duration::from_secs(60);
+/// How often unchanged offsets are sent again.
+const REPEAT: Duration = Duration::from_secs(30);
 
-/// The commits of one consumer: on a timer, one in flight at a time.
+/// When to commit.
 #[derive(Debug)]
 pub(crate) struct Commits {
     interval: Duration,
     due: Instant,
-    in_flight: Option<InFlight>,
-}
-
-#[derive(Debug)]
-struct InFlight {
-    since: Instant,
-    offsets: Vec<(u64, i64)>,
+    repeat: Instant,
 }
 
 impl Commits {
     pub(crate) fn every(interval: Duration) -> Self {
-        Self { interval, due: Instant::now() + interval, in_flight: None }
-    }
-
-    pub(crate) fn in_flight(&self) -> bool {
-        self.in_flight.is_some()
+        let now = Instant::now();
+        Self { interval, due: now + interval, repeat: now + REPEAT }
     }
 
     /// Commits what was settled since the last time, if it is time.
-    pub(crate) fn commit_due(&mut self, consumer: &BaseConsumer<Callbacks>, partitions: &Partitions) {
+    pub(crate) fn commit_if_due(&mut self, consumer: &BaseConsumer<Callbacks>, partitions: &mut Partitions) {
         let now = Instant::now();
-        if now < self.due || self.in_flight.as_ref().is_some_and(|c| c.since.elapsed() < LOST) {
+        if now < self.due {
             return;
         }
         self.due = now + self.interval;
-        self.commit(consumer, partitions.iter());
-    }
-
-    /// Commits what was settled since the last time, without waiting for the answer.
-    pub(crate) fn commit<'a>(
-        &mut self,
-        consumer: &BaseConsumer<Callbacks>,
-        partitions: impl Iterator<Item = &'a Partition>,
-    ) {
-        let offsets: Vec<_> = partitions.filter_map(|p| Some((p, advanced(p)?))).collect();
-        if offsets.is_empty() {
-            return;
+        if now >= self.repeat {
+            self.repeat = now + REPEAT;
+            partitions.iter_mut().for_each(|p| p.committed = None);
         }
-        let sent = list_of(&offsets).and_then(|list| consumer.commit(&list, CommitMode::Async));
-        match sent {
-            Ok(()) => {
-                let offsets = offsets.iter().map(|(p, offset)| (p.generation, *offset)).collect();
-                self.in_flight = Some(InFlight { since: Instant::now(), offsets });
-            }
-            Err(e) => report(&e),
-        }
-    }
-
-    /// The answer to the commit in flight. A partition that was given away meanwhile has another generation by now, if it
-    /// came back, and is left alone. What failed is part of the next commit.
-    pub(crate) fn ended(&mut self, result: &KafkaResult<()>, partitions: &mut Partitions) {
-        let Some(sent) = self.in_flight.take() else { return };
-        if let Err(e) = result {
-            return report(e);
-        }
-        for partition in partitions.iter_mut() {
-            if let Some((_, offset)) =
-                sent.offsets.iter().find(|(generation, _)| *generation == partition.generation)
-            {
-                partition.committed = Some(*offset);
-            }
-        }
+        commit(consumer, partitions.iter_mut());
     }
 }
 
-/// Commits and waits for the answer: for partitions that are given back.
-pub(crate) fn commit_now(consumer: &BaseConsumer<Callbacks>, partitions: &[Partition]) -> KafkaResult<()> {
-    let offsets: Vec<_> = partitions.iter().filter_map(|p| Some((p, advanced(p)?))).collect();
-    if offsets.is_empty() {
-        return Ok(());
+/// Commits what is settled, whether it was sent before or not.
+pub(crate) fn commit_again(consumer: &BaseConsumer<Callbacks>, partitions: &mut [Partition]) {
+    partitions.iter_mut().for_each(|p| p.committed = None);
+    commit(consumer, partitions.iter_mut());
+}
+
+/// Commits what is settled and was not sent yet. Within one assignment that never goes back.
+fn commit<'a>(consumer: &BaseConsumer<Callbacks>, partitions: impl Iterator<Item = &'a mut Partition>) {
+    let advanced: Vec<(&mut Partition, i64)> = partitions
+        .filter_map(|p| p.stream.settled().map(|settled| (p, settled)))
+        .filter(|(p, settled)| p.committed.is_none_or(|committed| committed < *settled))
+        .collect();
+    if advanced.is_empty() {
+        return;
     }
-    consumer.commit(&list_of(&offsets)?, CommitMode::Sync)
+    match list_of(&advanced).and_then(|list| consumer.commit(&list, CommitMode::Async)) {
+        Ok(()) => advanced.into_iter().for_each(|(partition, settled)| partition.committed = Some(settled)),
+        Err(error) => debug!(%error, "offsets not sent; they will be part of the next commit"),
+    }
 }
 
-/// What can be committed that was not. Never goes back within one assignment.
-fn advanced(partition: &Partition) -> Option<i64> {
-    let settled = partition.stream.settled()?;
-    (partition.committed.is_none_or(|committed| committed < settled)).then_some(settled)
-}
-
-fn list_of(offsets: &[(&Partition, i64)]) -> KafkaResult<TopicPartitionList> {
+fn list_of(offsets: &[(&mut Partition, i64)]) -> KafkaResult<TopicPartitionList> {
     let mut list = TopicPartitionList::with_capacity(offsets.len());
     for (partition, offset) in offsets {
         list.add_partition_offset(&partition.topic, partition.number, Offset::Offset(*offset))?;
     }
     Ok(list)
-}
-
-/// After a rebalance a commit that was on its way is refused, as it should be.
-fn report(error: &KafkaError) {
-    use RDKafkaErrorCode::{
-        AssignmentLost, IllegalGeneration, NoOffset, RebalanceInProgress, State, UnknownMemberId,
-    };
-    let expected = [AssignmentLost, IllegalGeneration, NoOffset, RebalanceInProgress, State, UnknownMemberId];
-    if error.rdkafka_error_code().is_some_and(|code| expected.contains(&code)) {
-        debug!(%error, "offsets were not committed: the group has moved on");
-    } else {
-        warn!(%error, "offsets were not committed; they will be part of the next commit");
-    }
 }

@@ -28,8 +28,6 @@ pub(crate) enum Phase {
 pub(crate) struct Partition {
     pub(crate) topic: Arc<str>,
     pub(crate) number: i32,
-    /// Tells one assignment of a partition from the next.
-    pub(crate) generation: u64,
     pub(crate) stream: Stream,
     pub(crate) phase: Phase,
     /// Where reading began.
@@ -37,18 +35,17 @@ pub(crate) struct Partition {
     pub(crate) last_pushed: Option<i64>,
     /// One past the newest offset, as last heard.
     pub(crate) high: Option<i64>,
-    /// What was committed at the broker in this generation.
+    /// What was sent to the broker as committed.
     pub(crate) committed: Option<i64>,
     /// How many statistics in a row said that librdkafka does not fetch though it should.
     pub(crate) stalled: u32,
 }
 
 impl Partition {
-    pub(crate) fn new(generation: u64, stream: Stream, topic: Arc<str>, now: Instant) -> Self {
+    pub(crate) fn new(stream: Stream, topic: Arc<str>, now: Instant) -> Self {
         Self {
             number: stream.partition(),
             topic,
-            generation,
             stream,
             phase: Phase::Waiting { next_try: now, failures: 0 },
             start: None,

@@ -10,7 +10,6 @@ use rdkafka::topic_partition_list::Offset;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::assignment::{answer_assign, answer_revoke};
 use crate::callbacks::{Callbacks, Notice};
 use crate::commit::Commits;
 use crate::error::Error;
@@ -27,8 +26,6 @@ const SOON: Duration = Duration::from_millis(5);
 const MOMENT: Duration = Duration::from_micros(500);
 /// The most records taken before the loop looks after everything else.
 const ROUND: usize = 1_000;
-/// How long the answer to the last commit is waited for.
-const LAST_COMMIT: Duration = Duration::from_secs(5);
 /// How soon a check that could not be completed is done again.
 const RECHECK: Duration = Duration::from_secs(5);
 /// How often a topic that cannot be read is asked for.
@@ -38,7 +35,6 @@ pub(crate) struct Reader {
     pub(crate) consumer: BaseConsumer<Callbacks>,
     pub(crate) intake: Intake,
     pub(crate) partitions: Partitions,
-    pub(crate) generation: u64,
     pub(crate) drain_budget: Duration,
     topics: Vec<String>,
     commits: Commits,
@@ -73,7 +69,6 @@ impl Reader {
             consumer,
             intake,
             partitions: Partitions::default(),
-            generation: 0,
             drain_budget: plan.drain_budget,
             topics: plan.topics,
             commits: Commits::every(plan.commit_interval),
@@ -94,10 +89,11 @@ impl Reader {
             self.begin_ready();
             self.recheck_if_due();
             pace = flow::regulate(&self.consumer, &mut self.partitions).map_err(|e| fatal(&e))?;
-            self.commits.commit_due(&self.consumer, &self.partitions);
+            self.commits.commit_if_due(&self.consumer, &mut self.partitions);
             self.report_if_due();
         }
-        self.shut_down();
+        self.give_all_back();
+        // Dropping the consumer, here and now on this thread, leaves the group after the commit is through.
         Ok(())
     }
 
@@ -137,9 +133,8 @@ impl Reader {
                     self.assigned(&partitions).map_err(|e| fatal(&e))?;
                 }
                 Notice::Revoked { partitions, lost } => {
-                    self.revoked(&partitions, lost).map_err(|e| fatal(&e))?
+                    self.revoked(&partitions, lost).map_err(|e| fatal(&e))?;
                 }
-                Notice::CommitEnded(result) => self.commits.ended(&result, &mut self.partitions),
                 Notice::Statistics(statistics) => {
                     self.health.take_in(&statistics);
                     self.take_in(&statistics)?;
@@ -194,38 +189,6 @@ impl Reader {
         self.health.lag.set(lag as f64);
         self.health.stopped.set(stopped as f64);
         self.health.report();
-    }
-
-    /// Ends the work, commits what is settled and leaves the group, on this thread.
-    fn shut_down(mut self) {
-        let closed = self.close_all();
-        let deadline = Instant::now() + LAST_COMMIT;
-        // One commit at a time, so that the last one is the last.
-        self.wait_for_commit(deadline);
-        self.commits.commit(&self.consumer, closed.iter());
-        self.wait_for_commit(deadline);
-        debug!(consumer = self.intake.consumer(), "leaving the group");
-    }
-
-    fn wait_for_commit(&mut self, deadline: Instant) {
-        while self.commits.in_flight() && Instant::now() < deadline {
-            // What still comes is delivered again to whoever is next.
-            drop(self.consumer.poll(SOON));
-            while let Some(notice) = self.consumer.context().next() {
-                let answered = match notice {
-                    Notice::CommitEnded(result) => {
-                        self.commits.ended(&result, &mut self.partitions);
-                        Ok(())
-                    }
-                    Notice::Assigned(_) => answer_assign(&self.consumer),
-                    Notice::Revoked { partitions, .. } => answer_revoke(&self.consumer, &partitions),
-                    Notice::Trouble(..) | Notice::Statistics(_) => Ok(()),
-                };
-                if let Err(e) = answered {
-                    debug!(consumer = self.intake.consumer(), error = %e, "a rebalance during shutdown failed");
-                }
-            }
-        }
     }
 }
 

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use oncebox_core::source::OpenStream;
 use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::TopicPartitionList;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::assignment::{answer_assign, answer_revoke, is_cooperative};
-use crate::commit::commit_now;
+use crate::commit::commit_again;
 use crate::partition::Partition;
 use crate::reader::Reader;
 
@@ -31,9 +31,10 @@ impl Reader {
             close_and_wait(&self.partitions.take(), Duration::ZERO);
         }
         answer_assign(&self.consumer)?;
+        // What was sent during the rebalance was refused.
+        self.partitions.iter_mut().for_each(|p| p.committed = None);
         let now = Instant::now();
         for element in assigned.elements() {
-            self.generation += 1;
             let topic: Arc<str> = element.topic().into();
             let stream = self.intake.open(OpenStream {
                 topic: Arc::clone(&topic),
@@ -41,7 +42,7 @@ impl Reader {
                 positioned: true,
                 on_settled: None,
             });
-            let partition = Partition::new(self.generation, stream, topic, now);
+            let partition = Partition::new(stream, topic, now);
             info!(consumer = self.intake.consumer(), place = partition.place(), "partition assigned");
             if let Some(former) = self.partitions.insert(partition) {
                 former.stream.close();
@@ -51,7 +52,7 @@ impl Reader {
     }
 
     pub(crate) fn revoked(&mut self, revoked: &TopicPartitionList, lost: bool) -> KafkaResult<()> {
-        let going: Vec<Partition> = if is_cooperative(&self.consumer) {
+        let mut going: Vec<Partition> = if is_cooperative(&self.consumer) {
             let named = revoked.elements();
             named.iter().filter_map(|e| self.partitions.remove(e.topic(), e.partition())).collect()
         } else {
@@ -63,19 +64,16 @@ impl Reader {
         let late = close_and_wait(&going, if lost { Duration::ZERO } else { self.drain_budget });
         if !lost {
             self.warn_of_late(&late);
-            if let Err(e) = commit_now(&self.consumer, &going) {
-                // Harmless: the position in the database is the truth, the next owner begins there.
-                debug!(consumer = self.intake.consumer(), error = %e, "offsets not committed while giving partitions back");
-            }
+            commit_again(&self.consumer, &mut going);
         }
         answer_revoke(&self.consumer, revoked)
     }
 
     /// The way out: like a revoke of everything, but nobody waits for an answer.
-    pub(crate) fn close_all(&mut self) -> Vec<Partition> {
-        let all = self.partitions.take();
+    pub(crate) fn give_all_back(&mut self) {
+        let mut all = self.partitions.take();
         self.warn_of_late(&close_and_wait(&all, self.drain_budget));
-        all
+        commit_again(&self.consumer, &mut all);
     }
 
     fn warn_of_late(&self, places: &[String]) {

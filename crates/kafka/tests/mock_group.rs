@@ -80,7 +80,7 @@ async fn rebalances(strategy: &str) {
         .property("partition.assignment.strategy", strategy)
         .property("session.timeout.ms", "6000")
         .property("heartbeat.interval.ms", "200");
-    let bounds = |s: &mut oncebox_core::Settings| s.batch.messages = 20;
+    let bounds = |s: &mut oncebox_core::Settings| s.batch.messages = 2;
     let first = Running::start_with("c", &memory, kafka.source(["t"]), bounds);
     eventually("the first has begun", || memory.count() > 100).await;
     let second = Running::start_with("c", &memory, kafka.source(["t"]), bounds);

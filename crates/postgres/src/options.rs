@@ -13,7 +13,7 @@ use crate::store::PgStore;
 use crate::txn::begin_message;
 
 /// Connections beside the pool, for what must not wait behind the traffic: purge, status, health.
-const ASIDE_CONNECTIONS: u32 = 2;
+const ASIDE_CONNECTIONS: u32 = 3;
 const ASIDE_IDLE: Duration = Duration::from_secs(60);
 
 /// The limits of every transaction. They are sent with BEGIN, so they hold behind a transaction pooler too.
@@ -78,7 +78,7 @@ impl PgStoreBuilder {
         }
     }
 
-    /// The most connections that carry messages, 10 by default. Two more are opened when purge or status need them.
+    /// The most connections that carry messages, 10 by default. Up to three more are opened when purge, status or health need them.
     pub fn max_connections(mut self, most: u32) -> Self {
         self.max_connections = most.max(1);
         self

@@ -1,19 +1,101 @@
 //! Receipts in partitions by day.
+//!
+//! The partition of a receipt comes from its key, and the key from the message: an id that is a UUIDv7 puts its own time
+//! into the leading bits. So two copies of a message always meet in the same partition, whenever they come. All other keys
+//! have the top bit set and share one partition; times outside of the known days fall into the default partition.
 
-use oncebox_core::{ErrorClass, StoreError, StoreResult};
+mod convert;
+mod drop;
 
+use oncebox_core::StoreResult;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::classify::own;
 use crate::store::PgStore;
+use crate::txn::PgTxn;
 
-/// What partitioning did.
+/// What [`PgStore::partition_receipts`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Partitioned {
+    /// Whether the table was a plain one until now.
+    pub converted: bool,
     /// Day partitions created.
     pub created: u64,
+    /// Receipts moved from the plain table or from the default partition.
+    pub moved: u64,
 }
 
+/// Waits for locks are short: everybody else waits behind them.
+const LOCK: &str = "SET LOCAL lock_timeout = '1s'; \
+     SELECT pg_advisory_xact_lock(1868391012, hashtext(current_schema()::text))";
+
+/// What the table of receipts is: 'r' plain, 'p' partitioned.
+const KIND: &str = "SELECT relkind::text FROM pg_class WHERE oid = to_regclass('oncebox_inbox')";
+
+/// The days around today, by the server's clock and in UTC, that have no partition yet, and the first keys of that day and
+/// the next.
+const MISSING_DAYS: &str = "SELECT to_char(d, 'YYYYMMDD'), \
+         lpad(to_hex((extract(epoch FROM d) * 1000)::bigint), 12, '0') || repeat('0', 20), \
+         lpad(to_hex((extract(epoch FROM d) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20) \
+     FROM generate_series(date_trunc('day', now() AT TIME ZONE 'UTC') - interval '1 day', \
+         date_trunc('day', now() AT TIME ZONE 'UTC') + interval '7 days', interval '1 day') AS g(d) \
+     WHERE to_regclass('oncebox_inbox_' || to_char(d, 'YYYYMMDD')) IS NULL ORDER BY d";
+
+/// Partitions cannot inherit these from their parent.
+const STORAGE: &str = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1, \
+     autovacuum_analyze_scale_factor = 0.05";
+
 impl PgStore {
-    /// Partitions.
+    /// Makes sure that receipts are kept in partitions by day, from yesterday to a week ahead. Turns a plain table into a
+    /// partitioned one the first time. Purge calls it when the store was built with
+    /// [`partition_receipts`](crate::PgStoreBuilder::partition_receipts), so the days never run out.
+    ///
+    /// # Errors
+    /// If the plain table holds too many receipts to be moved while consumers wait; the error says what to do.
     pub async fn partition_receipts(&self) -> StoreResult<Partitioned> {
-        Err(StoreError::new(ErrorClass::Failed, "partitioning", "not there yet"))
+        let mut done = self.patiently("partitioning the receipts", self.convert_once()).await?;
+        while let Some(moved) = self.patiently("adding a day of receipts", self.add_missing_day()).await? {
+            done.created += 1;
+            done.moved += moved;
+        }
+        Ok(done)
     }
+
+    /// Adds one day that is missing; returns how many receipts it took over from the default partition.
+    async fn add_missing_day(&self) -> StoreResult<Option<u64>> {
+        let failed = || own("adding a day of receipts");
+        let mut txn = self.begin_aside().await?;
+        sqlx::raw_sql(LOCK).execute(&mut *txn).await.map_err(failed())?;
+        let missing = self.query(MISSING_DAYS).fetch_optional(&mut *txn).await.map_err(failed())?;
+        let Some(day) = missing else {
+            txn.rollback().await;
+            return Ok(None);
+        };
+        let moved = create_day(&mut txn, &day).await.map_err(failed())?;
+        txn.commit("SELECT oncebox_still_open()").await.map_err(failed())?;
+        Ok(Some(moved))
+    }
+}
+
+/// The default partition is locked first. It is small, so that takes no time; but nobody can put a receipt of that day
+/// there between the moving and the attaching.
+async fn create_day(txn: &mut PgTxn, day: &PgRow) -> Result<u64, sqlx::Error> {
+    let name: String = day.try_get(0)?;
+    let (from, to): (String, String) = (day.try_get(1)?, day.try_get(2)?);
+    let create = format!(
+        "LOCK TABLE oncebox_inbox_default IN ACCESS EXCLUSIVE MODE; \
+         CREATE TABLE oncebox_inbox_{name} (LIKE oncebox_inbox INCLUDING DEFAULTS, PRIMARY KEY (key)) WITH ({STORAGE})"
+    );
+    sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut **txn).await?;
+    let moved = format!(
+        "WITH moved AS (DELETE FROM oncebox_inbox_default WHERE key >= '{from}' AND key < '{to}' RETURNING *) \
+         INSERT INTO oncebox_inbox_{name} SELECT * FROM moved"
+    );
+    let moved = sqlx::raw_sql(AssertSqlSafe(moved)).execute(&mut **txn).await?.rows_affected();
+    let attach = format!(
+        "ALTER TABLE oncebox_inbox ATTACH PARTITION oncebox_inbox_{name} FOR VALUES FROM ('{from}') TO ('{to}')"
+    );
+    sqlx::raw_sql(AssertSqlSafe(attach)).execute(&mut **txn).await?;
+    Ok(moved)
 }

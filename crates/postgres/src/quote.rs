@@ -11,11 +11,6 @@ pub(crate) fn literal(text: &str) -> String {
     }
 }
 
-/// A quoted identifier.
-pub(crate) fn identifier(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,6 +20,5 @@ mod tests {
         assert_eq!(literal("stock"), "'stock'");
         assert_eq!(literal("o'clock"), "'o''clock'");
         assert_eq!(literal(r"a\'; DROP TABLE x; --"), r" E'a\\''; DROP TABLE x; --'");
-        assert_eq!(identifier(r#"a"b"#), r#""a""b""#);
     }
 }

@@ -3,6 +3,7 @@
 mod arguments;
 mod failure;
 mod function;
+mod jsonb;
 mod payload;
 mod probe;
 mod with;

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use oncebox_core::{Claim, ConsumerName, ErrorClass, StoreError, StoreResult};
+use oncebox_core::{BoxError, Claim, ConsumerName, ErrorClass, StoreError, StoreResult};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Row, Sqlite, SqliteConnection};
 
@@ -44,7 +44,8 @@ pub(crate) async fn claim(
     if claims.is_empty() {
         return Ok(fresh);
     }
-    let row = query(KNOWN, claims).fetch_one(&mut **txn).await.context(DOING)?;
+    let packed = Packed::new(claims)?;
+    let row = packed.query(KNOWN).fetch_one(&mut **txn).await.context(DOING)?;
     let known: String = row.try_get(0).context(DOING)?;
     let known: Vec<usize> = serde_json::from_str(&known).map_err(impossible)?;
     for at in &known {
@@ -52,7 +53,7 @@ pub(crate) async fn claim(
     }
     let expected = claims.len() - known.len();
     if expected > 0 {
-        let insert = query(INSERT, claims).bind(consumer.as_str());
+        let insert = packed.query(INSERT).bind(consumer.as_str());
         let written = insert.execute(&mut **txn).await.context(DOING)?.rows_affected();
         if written != expected as u64 {
             return Err(impossible(format!("{written} receipts were written instead of {expected}")));
@@ -67,20 +68,32 @@ pub(crate) async fn claim_within(
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
 ) -> StoreResult<Vec<bool>> {
-    let insert = query(INSERT_AND_TELL, claims).bind(consumer.as_str());
+    let insert = Packed::new(claims)?.query(INSERT_AND_TELL).bind(consumer.as_str());
     let rows = insert.fetch_all(conn).await.context(DOING)?;
     let fresh: HashSet<&[u8]> =
         rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().context(DOING)?;
     Ok(claims.iter().map(|claim| fresh.contains(claim.key.as_bytes().as_slice())).collect())
 }
 
-fn query(sql: &'static str, claims: &[Claim<'_>]) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
-    let keys: Vec<u8> = claims.iter().flat_map(|claim| *claim.key.as_bytes()).collect();
-    let names = claims.iter().map(|claim| serde_json::json!([claim.tenant, claim.message_id]));
-    sqlx::query(sql).bind(keys).bind(serde_json::Value::from_iter(names).to_string())
+/// The claims as parameters 1 and 2.
+struct Packed {
+    keys: Vec<u8>,
+    names: String,
+}
+
+impl Packed {
+    fn new(claims: &[Claim<'_>]) -> StoreResult<Self> {
+        let keys = claims.iter().flat_map(|claim| *claim.key.as_bytes()).collect();
+        let names: Vec<_> = claims.iter().map(|claim| (claim.tenant, claim.message_id)).collect();
+        Ok(Self { keys, names: serde_json::to_string(&names).map_err(impossible)? })
+    }
+
+    fn query(&self, sql: &'static str) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
+        sqlx::query(sql).bind(self.keys.as_slice()).bind(self.names.as_str())
+    }
 }
 
 /// The same key twice in one claim, or a bug.
-fn impossible(error: impl Into<oncebox_core::BoxError>) -> StoreError {
+fn impossible(error: impl Into<BoxError>) -> StoreError {
     StoreError::new(ErrorClass::Failed, DOING, error)
 }

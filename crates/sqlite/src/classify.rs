@@ -32,6 +32,10 @@ fn own_class(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     if let Some(database) = error.downcast_ref::<SqliteError>() {
         return Some(by_code(database));
     }
+    // What is left of sqlx's error when a wrapper such as `anyhow` or `io::Error` hides the error itself.
+    if let Some(database) = error.downcast_ref::<Box<dyn DatabaseError>>() {
+        return Some(by_code(database.as_ref()));
+    }
     match error.downcast_ref::<sqlx::Error>()? {
         sqlx::Error::Database(database) => Some(by_code(database.as_ref())),
         sqlx::Error::Io(_)

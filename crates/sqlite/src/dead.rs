@@ -113,11 +113,12 @@ pub(crate) async fn drop(writer: &Writer, filter: &DeadFilter) -> StoreResult<u6
     query.push(")");
     let mut txn = writer.begin().await?;
     let done = query.build().persistent(false).execute(&mut *txn).await.context("removing dead letters")?;
-    txn.commit().await?;
+    txn.commit(None).await?;
     Ok(done.rows_affected())
 }
 
-/// The conditions that are asked for and no others, so that SQLite can pick an index.
+/// The conditions that are asked for and no others. An id is found by its index. The `+` keeps SQLite from an index for the
+/// others: it would collect all letters of a consumer to sort them, where the next page is just the next rows.
 fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &DeadFilter) {
     query.push(" WHERE number > ").push_bind(filter.after);
     if !filter.numbers.is_empty() {
@@ -125,9 +126,9 @@ fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &DeadFilter) {
         query.push(" AND number IN (SELECT value FROM json_each(").push_bind(numbers).push("))");
     }
     let texts = [
-        (" AND consumer = ", &filter.consumer),
-        (" AND topic = ", &filter.topic),
-        (" AND tenant = ", &filter.tenant),
+        (" AND +consumer = ", &filter.consumer),
+        (" AND +topic = ", &filter.topic),
+        (" AND +tenant = ", &filter.tenant),
         (" AND message_id = ", &filter.message_id),
     ];
     for (condition, text) in texts {

@@ -35,9 +35,9 @@ impl Gate {
         self.0.store(OPEN, Ordering::SeqCst);
     }
 
-    /// The next commit is the store's own. False if the transaction is not there any more.
-    pub(crate) fn let_commit(&self) -> bool {
-        self.0.compare_exchange(OPEN, COMMITTING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    /// The next commit is the store's own. A transaction that is lost stays so.
+    pub(crate) fn let_commit(&self) {
+        self.0.compare_exchange(OPEN, COMMITTING, Ordering::SeqCst, Ordering::SeqCst).ok();
     }
 
     /// Whether the transaction was undone behind the store's back.

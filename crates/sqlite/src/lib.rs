@@ -23,5 +23,6 @@ mod time;
 mod txn;
 mod writer;
 
+pub use sql_handler::{BadStatement, SqlHandler, SqlHandlerError};
 pub use store::SqliteStore;
 pub use txn::SqliteTxn;

@@ -42,7 +42,7 @@ pub(crate) async fn migrate(store: &SqliteStore) -> StoreResult<Vec<Migration>> 
             .context(&doing)?;
         step.applied = true;
     }
-    txn.commit().await?;
+    txn.commit(None).await?;
     Ok(applied)
 }
 

@@ -52,7 +52,7 @@ pub(crate) async fn acquire(writer: &Writer, key: &PositionKey) -> StoreResult<O
     let mut txn = writer.begin().await?;
     let row = of(ACQUIRE, key).fetch_one(&mut *txn).await.context("taking over a position")?;
     let owner = read(key, &row).context("taking over a position")?;
-    txn.commit().await?;
+    txn.commit(None).await?;
     Ok(owner)
 }
 
@@ -95,14 +95,14 @@ pub(crate) async fn begin_at(writer: &Writer, owner: &Ownership, next_offset: i6
     if done.rows_affected() == 0 {
         return Err(undo(txn, owner).await);
     }
-    txn.commit().await
+    txn.commit(None).await
 }
 
 /// Gives a position back in good order.
 pub(crate) async fn release(writer: &Writer, owner: &Ownership) -> StoreResult<()> {
     let mut txn = writer.begin().await?;
     of(RELEASE, &owner.key).bind(owner.epoch).execute(&mut *txn).await.context("releasing a position")?;
-    txn.commit().await
+    txn.commit(None).await
 }
 
 /// Writes down that an offset is about to be tried.
@@ -115,7 +115,7 @@ pub(crate) async fn record_attempt(writer: &Writer, owner: &Ownership, offset: i
     }
     let row = of(RECORD_ATTEMPT, &owner.key).bind(offset).fetch_one(&mut *txn).await.context(doing)?;
     let attempts = row.try_get(0).context(doing)?;
-    txn.commit().await?;
+    txn.commit(None).await?;
     Ok(attempts)
 }
 

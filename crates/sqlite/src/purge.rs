@@ -128,7 +128,7 @@ async fn delete(store: &SqliteStore, step: &Step, horizons: &str) -> StoreResult
     let mut txn = store.writer.begin().await?;
     let held = Instant::now();
     let deleted = delete_in(&mut txn, step, horizons).await.context(DOING)?;
-    txn.commit().await?;
+    txn.commit(None).await?;
     tokio::time::sleep(held.elapsed() * REST).await;
     Ok(deleted)
 }

@@ -1,1 +1,66 @@
-//! x
+//! Handlers written in SQL, in the config file.
+
+mod batch;
+mod each;
+mod error;
+mod statements;
+mod values;
+mod with;
+
+use oncebox_core::config::{Handler, PayloadKind};
+use oncebox_core::{Apply, Failure, Message};
+use sqlx::SqliteConnection;
+
+use crate::store::SqliteStore;
+use batch::Batch;
+use each::Each;
+pub use error::{BadStatement, SqlHandlerError};
+
+/// A handler of SQL statements.
+///
+/// `each`: for every message, in order, the statements in order. `batch`: every statement once, over the relation
+/// `messages`. `:payload` is text (`json`, `text`) or a blob (`bytes`); `:headers` is the text of a JSON object;
+/// `:timestamp` is ISO 8601 text in UTC with milliseconds.
+///
+/// A message is rejected, without another attempt, if a statement touches another number of rows than its rule allows, or
+/// if a statement uses something of it that is not what it should be: a payload that is no JSON, a key that is no text.
+#[derive(Debug)]
+pub struct SqlHandler {
+    plan: Plan,
+}
+
+#[derive(Debug)]
+enum Plan {
+    Each(Each),
+    Batch(Batch),
+}
+
+impl SqlHandler {
+    /// Checks all statements against the database.
+    ///
+    /// # Errors
+    /// [`SqlHandlerError::Statements`] lists every statement that SQLite refuses, with its number and the reason.
+    pub async fn prepare(
+        store: &SqliteStore,
+        handler: &Handler,
+        payload: PayloadKind,
+    ) -> Result<Self, SqlHandlerError> {
+        let mut txn = store.writer.begin().await?;
+        let plan = match handler {
+            Handler::Each(steps) => Plan::Each(Each::prepare(&mut txn, steps, payload).await?),
+            Handler::Batch(steps) => Plan::Batch(Batch::prepare(&mut txn, steps, payload).await?),
+        };
+        txn.rollback().await;
+        Ok(Self { plan })
+    }
+}
+
+impl Apply<SqliteStore> for SqlHandler {
+    async fn apply(&self, conn: &mut SqliteConnection, fresh: &[Message]) -> Result<(), Failure> {
+        match &self.plan {
+            _ if fresh.is_empty() => Ok(()),
+            Plan::Each(each) => each.apply(conn, fresh).await,
+            Plan::Batch(batch) => batch.apply(conn, fresh).await,
+        }
+    }
+}

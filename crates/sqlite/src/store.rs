@@ -130,19 +130,8 @@ impl Store for SqliteStore {
         purge::purged_before(txn, consumer).await
     }
 
-    async fn commit(&self, mut txn: SqliteTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
-        if let Some(advance) = advance {
-            // Without a transaction the position would move at once, and alone.
-            let moved = match txn.ensure_open() {
-                Ok(()) => position::advance(&mut txn, &advance).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = moved {
-                txn.rollback().await;
-                return Err(error);
-            }
-        }
-        txn.commit().await
+    async fn commit(&self, txn: SqliteTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
+        txn.commit(advance.as_ref()).await
     }
 
     async fn rollback(&self, txn: SqliteTxn) {

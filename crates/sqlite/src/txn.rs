@@ -2,14 +2,17 @@
 
 use std::ops::{Deref, DerefMut};
 
-use oncebox_core::{ErrorClass, StoreError, StoreResult};
-use sqlx::SqliteConnection;
+use oncebox_core::{Advance, ErrorClass, StoreError, StoreResult};
 use sqlx::sqlite::SqliteTransactionManager;
+use sqlx::{Connection, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::classify::Context;
+use crate::position;
 use crate::writer::WriteConn;
+
+const COMMITTING: &str = "committing";
 
 /// An open transaction on the writing connection.
 ///
@@ -26,27 +29,9 @@ impl SqliteTxn {
         Self { write, slot }
     }
 
-    /// Fails if SQLite or the handler has ended the transaction already. What ran since then was in no transaction, and
-    /// what would run now neither.
-    pub(crate) fn ensure_open(&self) -> StoreResult<()> {
-        let reason = if self.write.gate.is_lost() {
-            "the transaction was ended before its commit: a handler must pass errors on, and leave COMMIT and ROLLBACK alone"
-        } else if SqliteTransactionManager::get_transaction_depth(&self.write.conn) != 1 {
-            "a transaction that the handler opened inside is still open"
-        } else {
-            return Ok(());
-        };
-        Err(StoreError::new(ErrorClass::Failed, "committing", reason))
-    }
-
-    /// Commits and gives the connection back. On an error everything is undone.
-    pub(crate) async fn commit(mut self) -> StoreResult<()> {
-        if let Err(error) = self.ensure_open() {
-            self.rollback().await;
-            return Err(error);
-        }
-        self.write.gate.let_commit();
-        match SqliteTransactionManager::commit(&mut self.write.conn).await {
+    /// Moves the position, commits and gives the connection back. On an error everything is undone.
+    pub(crate) async fn commit(mut self, advance: Option<&Advance<'_>>) -> StoreResult<()> {
+        match self.try_commit(advance).await {
             Ok(()) => {
                 self.give_back();
                 Ok(())
@@ -54,19 +39,41 @@ impl SqliteTxn {
             Err(error) => {
                 // A commit that failed (a deferred foreign key, a full disk) may have left the transaction open.
                 self.rollback().await;
-                Err(error).context("committing")
+                Err(error)
             }
         }
     }
 
+    async fn try_commit(&mut self, advance: Option<&Advance<'_>>) -> StoreResult<()> {
+        self.ensure_open().await?;
+        if let Some(advance) = advance {
+            position::advance(self, advance).await?;
+        }
+        self.write.gate.let_commit();
+        SqliteTransactionManager::commit(&mut self.write.conn).await.context(COMMITTING)
+    }
+
     /// Undoes everything and gives the connection back, if it is still in order.
     pub(crate) async fn rollback(mut self) {
-        if self.ensure_open().is_err() {
-            return;
-        }
-        if SqliteTransactionManager::rollback(&mut self.write.conn).await.is_ok() {
+        if self.ensure_open().await.is_ok()
+            && SqliteTransactionManager::rollback(&mut self.write.conn).await.is_ok()
+        {
             self.give_back();
         }
+    }
+
+    /// Fails if SQLite or the handler has ended the transaction already: what ran since then was in no transaction, and
+    /// what would run now neither. Waits for statements that the handler began and left.
+    async fn ensure_open(&mut self) -> StoreResult<()> {
+        self.write.conn.ping().await.context(COMMITTING)?;
+        let reason = if self.write.gate.is_lost() {
+            "the transaction was ended before its commit: a handler must pass errors on, and leave COMMIT and ROLLBACK alone"
+        } else if SqliteTransactionManager::get_transaction_depth(&self.write.conn) != 1 {
+            "a transaction that the handler opened inside is still open"
+        } else {
+            return Ok(());
+        };
+        Err(StoreError::new(ErrorClass::Failed, COMMITTING, reason))
     }
 
     fn give_back(self) {

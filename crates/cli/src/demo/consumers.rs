@@ -9,25 +9,48 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-use super::broker::Broker;
+use super::broker::{Broker, Subscription};
 use super::database::Database;
 use super::{CONSUMER, PROCESSES};
 use crate::exit::Failure;
 
-pub(crate) struct Consumers {
+pub(crate) struct Consumers<'a> {
     folder: PathBuf,
+    broker: &'a Broker,
+    database: &'a Database,
     processes: Vec<Child>,
+    lives: u32,
     kills: u32,
 }
 
-impl Consumers {
-    pub(crate) async fn start(folder: &Path, broker: &Broker, database: &Database) -> Result<Self, Failure> {
-        let mut processes = Vec::new();
+impl<'a> Consumers<'a> {
+    pub(crate) fn start(folder: &Path, broker: &'a Broker, database: &'a Database) -> Result<Self, Failure> {
+        let mut consumers =
+            Self { folder: folder.to_owned(), broker, database, processes: Vec::new(), lives: 0, kills: 0 };
         for nth in 0..PROCESSES {
-            fs::write(config_file(folder, nth), config(nth, broker, database))?;
-            processes.push(spawn(folder, nth)?);
+            let process = consumers.spawn(nth)?;
+            consumers.processes.push(process);
         }
-        Ok(Self { folder: folder.to_owned(), processes, kills: 0 })
+        Ok(consumers)
+    }
+
+    fn spawn(&mut self, nth: usize) -> Result<Child, Failure> {
+        self.lives += 1;
+        let file = config_file(&self.folder, nth);
+        fs::write(
+            &file,
+            config(&self.broker.subscription(nth, self.lives), &self.broker.servers, self.database),
+        )?;
+        let log = File::options().create(true).append(true).open(log_file(&self.folder, nth))?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(["run", "--log", "info,sqlx=warn", "--config"])
+            .arg(file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(child)
     }
 
     pub(crate) fn kills(&self) -> u32 {
@@ -39,7 +62,7 @@ impl Consumers {
         let nth = self.kills as usize % self.processes.len();
         self.processes[nth].kill().await?;
         self.kills += 1;
-        self.processes[nth] = spawn(&self.folder, nth)?;
+        self.processes[nth] = self.spawn(nth)?;
         Ok(())
     }
 
@@ -48,7 +71,7 @@ impl Consumers {
         for nth in 0..self.processes.len() {
             if self.processes[nth].try_wait()?.is_some() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
-                self.processes[nth] = spawn(&self.folder, nth)?;
+                self.processes[nth] = self.spawn(nth)?;
             }
         }
         Ok(())
@@ -87,21 +110,8 @@ fn log_file(folder: &Path, nth: usize) -> PathBuf {
     folder.join(format!("consumer-{nth}.log"))
 }
 
-fn spawn(folder: &Path, nth: usize) -> Result<Child, Failure> {
-    let log = File::options().create(true).append(true).open(log_file(folder, nth))?;
-    let child = Command::new(std::env::current_exe()?)
-        .args(["run", "--log", "warn", "--config"])
-        .arg(config_file(folder, nth))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()?;
-    Ok(child)
-}
-
 /// What a user would write, with small batches so that a kill finds many transactions to interrupt.
-fn config(nth: usize, broker: &Broker, database: &Database) -> String {
+fn config(subscription: &Subscription<'_>, brokers: &str, database: &Database) -> String {
     let [update, insert] = database.statements();
     format!(
         r#"[store]
@@ -111,12 +121,12 @@ max_connections = 4
 [kafka]
 brokers = "{brokers}"
 [kafka.properties]
-"session.timeout.ms" = "{session}"
+"session.timeout.ms" = "6000"
 "heartbeat.interval.ms" = "500"
-"client.id" = "consumer-{nth}"
 
 [[inbox]]
 consumer = "{CONSUMER}"
+group = "{group}"
 topics = ["{topic}"]
 id = "header:event_id"
 batch = {{ messages = 50 }}
@@ -128,8 +138,7 @@ each = [
 ]
 "#,
         url = database.url(),
-        brokers = broker.servers,
-        session = broker.session_timeout_ms(),
-        topic = broker.topic,
+        topic = subscription.topic,
+        group = subscription.group,
     )
 }

@@ -27,7 +27,7 @@ const CONSUMER: &str = "oncebox-demo";
 /// How many consumer processes share the partitions.
 const PROCESSES: usize = 2;
 /// Give up when nothing has moved for this long.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(45);
 
 pub(crate) async fn run(args: DemoArgs) -> CommandResult {
     let began = Instant::now();
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: DemoArgs) -> CommandResult {
         args.kills
     );
 
-    let mut consumers = Consumers::start(folder.path(), &broker, &database).await?;
+    let mut consumers = Consumers::start(folder.path(), &broker, &database)?;
     let producer = Producer::start(&broker, args.messages);
     let bar = progress_bar(u64::from(args.messages));
     let outcome = drive(&args, &database, &producer, &mut consumers, &bar).await;
@@ -59,6 +59,7 @@ pub(crate) async fn run(args: DemoArgs) -> CommandResult {
     outcome?;
 
     let verdict = Verdict::count(&database, &producer, consumers.kills(), began.elapsed()).await?;
+    drop(consumers);
     broker.close().await;
     database.clean_up().await?;
     verdict.print(args.output.output)?;
@@ -70,7 +71,7 @@ async fn drive(
     args: &DemoArgs,
     database: &Database,
     producer: &Producer,
-    consumers: &mut Consumers,
+    consumers: &mut Consumers<'_>,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
     let mut moved = (Instant::now(), -1_i64, -1_i64);

@@ -42,10 +42,10 @@ struct Order {
 impl Producer {
     pub(crate) fn start(broker: &Broker, messages: u32) -> Self {
         let state = Arc::new(State::default());
-        let (shared, servers, topic, most_unread) =
-            (Arc::clone(&state), broker.servers.clone(), broker.topic.clone(), broker.most_unread());
+        let (shared, servers, topics, most_unread) =
+            (Arc::clone(&state), broker.servers.clone(), broker.topics(), broker.most_unread());
         thread::spawn(move || {
-            match produce(&shared, &servers, &topic, messages, most_unread) {
+            match produce(&shared, &servers, &topics, messages, most_unread) {
                 Ok(()) => shared.finished.store(true, Ordering::SeqCst),
                 Err(e) => *shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e.to_string()),
             };
@@ -83,7 +83,7 @@ impl Producer {
 fn produce(
     state: &State,
     servers: &str,
-    topic: &str,
+    topics: &[String],
     messages: u32,
     most_unread: i64,
 ) -> Result<(), KafkaError> {
@@ -96,23 +96,23 @@ fn produce(
     for number in 0..messages {
         let order = Order { number, sku: number % SKUS, quantity: i64::from(number % 3 + 1) };
         state.unique_quantity.fetch_add(order.quantity, Ordering::SeqCst);
-        send(state, &producer, topic, &order, most_unread)?;
+        send(state, &producer, topics, &order, most_unread)?;
         match copy_of(number) {
             Copy::None => {}
-            Copy::AtOnce => send(state, &producer, topic, &order, most_unread)?,
+            Copy::AtOnce => send(state, &producer, topics, &order, most_unread)?,
             Copy::Later => late_copies.push_back(order),
         }
         if late_copies.len() > 300
             && let Some(copy) = late_copies.pop_front()
         {
-            send(state, &producer, topic, &copy, most_unread)?;
+            send(state, &producer, topics, &copy, most_unread)?;
         }
         if number % 50 == 49 {
             thread::sleep(Duration::from_secs(50) / MESSAGES_PER_SECOND);
         }
     }
     for copy in &late_copies {
-        send(state, &producer, topic, copy, most_unread)?;
+        send(state, &producer, topics, copy, most_unread)?;
     }
     producer.flush(Duration::from_secs(60))
 }
@@ -135,7 +135,7 @@ fn copy_of(number: u32) -> Copy {
 fn send(
     state: &State,
     producer: &ThreadedProducer<DefaultProducerContext>,
-    topic: &str,
+    topics: &[String],
     order: &Order,
     most_unread: i64,
 ) -> Result<(), KafkaError> {
@@ -145,6 +145,7 @@ fn send(
         }
         thread::sleep(Duration::from_millis(10));
     }
+    let topic = &topics[order.sku as usize % topics.len()];
     let key = format!("sku-{}", order.sku);
     let id = format!("order-{}", order.number);
     let payload = format!(r#"{{"sku":"{key}","qty":{},"seq":{}}}"#, order.quantity, order.number);

@@ -206,6 +206,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         if fresh.is_empty() {
             return Ok(());
         }
+        failpoint("before-handler");
         let messages: Vec<Message> = fresh.iter().map(|(_, message)| message.clone()).collect();
         self.apply.apply(txn, &messages).await.map_err(|failure| {
             match S::classify(failure.error.as_ref() as &(dyn Error + 'static)) {

@@ -97,7 +97,7 @@ impl Store for Memory {
         _consumer: &ConsumerName,
         _claims: &[Claim<'_>],
     ) -> StoreResult<Vec<bool>> {
-        unimplemented!("not used by a source")
+        panic!("not used by a source")
     }
 
     async fn park(

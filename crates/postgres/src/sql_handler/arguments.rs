@@ -8,6 +8,7 @@ use oncebox_core::{Failure, Message, reject};
 use sqlx::Arguments;
 use sqlx::postgres::PgArguments;
 
+use super::jsonb::Jsonb;
 use super::{function, payload};
 use crate::headers;
 
@@ -54,9 +55,9 @@ impl Columns {
                 self.checked(param, fresh, |m| m.key().map(|key| payload::text("key", key)).transpose())?,
             ),
             Param::Payload => match self.payload {
-                PayloadKind::Json => {
-                    arguments.add(self.checked(param, fresh, |m| m.payload().map(payload::json).transpose())?)
-                }
+                PayloadKind::Json => arguments.add(self.checked(param, fresh, |m| {
+                    m.payload().map(|json| payload::json(json).map(|json| Jsonb(json.into()))).transpose()
+                })?),
                 PayloadKind::Text => arguments.add(self.checked(param, fresh, |m| {
                     m.payload().map(|text| payload::text("payload", text)).transpose()
                 })?),
@@ -80,7 +81,7 @@ impl Columns {
     }
 
     /// `None` if no message has any, which is quicker for both sides.
-    fn headers(&self, fresh: &[Message]) -> Result<Option<Vec<Option<String>>>, Failure> {
+    fn headers(&self, fresh: &[Message]) -> Result<Option<Vec<Option<Jsonb<'static>>>>, Failure> {
         if fresh.iter().all(|message| message.record().headers.is_empty()) {
             return Ok(None);
         }
@@ -89,7 +90,7 @@ impl Columns {
             if headers.iter().any(|(name, _)| name.contains('\0')) {
                 return Err("the name of a header contains NUL, which jsonb refuses".to_owned());
             }
-            Ok(Some(headers::to_object(headers)))
+            Ok(Some(Jsonb(headers::to_object(headers).into())))
         });
         checked.map(Some)
     }

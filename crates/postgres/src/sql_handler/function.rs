@@ -161,7 +161,7 @@ fn call_each(name: &str, handler: &Handler, payload: PayloadKind) -> String {
         .into_iter()
         .map(|param| {
             if columns.contains(&param) {
-                each_argument(param, payload)
+                each_argument(param)
             } else {
                 format!("NULL::{}", scalar_type(param, payload))
             }
@@ -176,39 +176,28 @@ fn call_each(name: &str, handler: &Handler, payload: PayloadKind) -> String {
     )
 }
 
-fn each_argument(param: Param, payload: PayloadKind) -> String {
+fn each_argument(param: Param) -> String {
     let column = format!("m.c{}", param.index());
     match param {
-        Param::Payload if payload == PayloadKind::Json => format!("{column}::jsonb"),
-        Param::Headers => format!("COALESCE({column}, '{{}}')::jsonb"),
+        Param::Headers => format!("COALESCE({column}, '{{}}')"),
         Param::Timestamp => format!("timestamptz 'epoch' + {column} * interval '1 millisecond'"),
         _ => column,
     }
 }
 
 fn call_batch(name: &str, payload: PayloadKind) -> String {
-    let arguments: Vec<_> = Param::ALL
+    let arrays: Vec<_> = Param::ALL
         .into_iter()
-        .zip(1..)
-        .map(|(param, at)| {
-            let cast = match param {
-                Param::Payload if payload == PayloadKind::Json => "::jsonb[]",
-                Param::Headers => "::jsonb[]",
-                _ => "",
-            };
-            format!("${at}::{}{cast}", array_type(param, payload))
-        })
+        .map(|param| format!("${}::{}", param.index(), array_type(param, payload)))
         .collect();
-    format!("SELECT pg_temp.{name}({})::bigint", arguments.join(", "))
+    format!("SELECT pg_temp.{name}({})::bigint", arrays.join(", "))
 }
 
-/// What the client sends: JSON travels as text.
-fn array_type(param: Param, payload: PayloadKind) -> &'static str {
+/// What is sent. A timestamp travels in milliseconds.
+fn array_type(param: Param, payload: PayloadKind) -> String {
     match param {
-        Param::Payload if payload == PayloadKind::Bytes => "bytea[]",
-        Param::Partition => "integer[]",
-        Param::Offset | Param::Timestamp => "bigint[]",
-        _ => "text[]",
+        Param::Timestamp => "bigint[]".to_owned(),
+        _ => format!("{}[]", scalar_type(param, payload)),
     }
 }
 

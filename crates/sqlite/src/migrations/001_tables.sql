@@ -55,8 +55,8 @@ CREATE TABLE oncebox_dead (
 CREATE UNIQUE INDEX oncebox_dead_without_id ON oncebox_dead (consumer, topic, partition, "offset")
     WHERE message_id = '';
 
--- Purge asks whether a receipt belongs to a dead letter; `park-key` asks whether a key has one.
-CREATE INDEX oncebox_dead_by_id ON oncebox_dead (consumer, tenant, message_id);
+-- Purge asks whether a receipt belongs to a dead letter, and operators ask by id; `park-key` asks whether a key has one.
+CREATE INDEX oncebox_dead_by_id ON oncebox_dead (message_id, consumer, tenant);
 CREATE INDEX oncebox_dead_by_key ON oncebox_dead (consumer, topic, partition, key);
 
 -- Receipts of this consumer older than `purged_before` are gone; `purged` counts them.

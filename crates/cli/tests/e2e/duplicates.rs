@@ -1,0 +1,122 @@
+//! The four causes of duplicates, and two consumers of one topic.
+
+use crate::support::config::Inbox;
+use crate::support::database::Kind;
+use crate::support::orders::{Order, orders};
+use crate::support::world::World;
+use crate::support::{check::compare_ids, eventually};
+
+/// Cause one: a relay that publishes again what it does not know it has published.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_publishes_twice() {
+    let world = World::new(Kind::Postgres, 3).await;
+    let all = orders(0..200);
+    world.topic.send(&all);
+    // Once at once, once a while later, once after everything else.
+    world.topic.send(&all[150..]);
+    let daemon = world.start();
+    world.effects_reach(100).await;
+    world.topic.send(&all[..120]);
+    world.caught_up().await;
+    assert_eq!(world.duplicates().await, 170);
+    world.topic.send(&all);
+    world.caught_up().await;
+    assert_eq!(world.duplicates().await, 370);
+    world.has_exactly(&all).await;
+    daemon.stop();
+}
+
+/// Cause two: the database has committed, and the process ends before Kafka hears of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_killed_between_commit_and_ack() {
+    let mut world = World::new(Kind::Postgres, 1).await;
+    world.config.with_static_membership();
+    world.topic.send(&orders(0..30));
+    let daemon = world.start();
+    world.caught_up().await;
+    daemon.stop();
+    assert_eq!(world.topic.committed(&world.consumer), [Some(30)]);
+
+    let all = orders(0..130);
+    world.topic.send(&all[30..]);
+    world.start_to_crash("after-commit:2").crashed();
+    let unknown_to_kafka = world.effects().await - 30;
+    assert!(unknown_to_kafka > 0, "the second batch was committed");
+    assert_eq!(world.topic.committed(&world.consumer), [Some(30)], "nothing of it was acknowledged");
+    let daemon = world.start();
+    world.caught_up().await;
+    assert_eq!(world.duplicates().await, unknown_to_kafka, "what was applied came again");
+    world.has_exactly(&all).await;
+    daemon.stop();
+}
+
+/// Cause three: partitions move while batches are in flight.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebalance_in_the_middle_of_a_batch() {
+    let mut world = World::new(Kind::Postgres, 4).await;
+    world.inbox(Inbox::gated);
+    let all = orders(0..400);
+    world.topic.send(&all);
+    let gate = world.db.close_gate().await;
+    let first = world.start();
+    eventually("all partitions are in the middle of a batch", async || waiting_handlers(&world).await == 4)
+        .await;
+
+    let second = world.start();
+    first.has_logged("partition revoked").await;
+    assert_eq!(world.effects().await, 0, "no batch could end yet");
+    gate.open().await;
+    world.caught_up().await;
+    let moved =
+        world.db.number("SELECT CAST(COUNT(*) AS BIGINT) FROM oncebox_position WHERE epoch > 1").await;
+    assert!(moved > 0, "no partition moved");
+    world.has_exactly(&all).await;
+    first.stop();
+    second.stop();
+}
+
+async fn waiting_handlers(world: &World) -> i64 {
+    world
+        .db
+        .number(
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+             WHERE a.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted",
+        )
+        .await
+}
+
+/// Cause four: an operator who sets the group back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_rewinds_the_group() {
+    let world = World::new(Kind::Postgres, 2).await;
+    let before = orders(0..120);
+    world.topic.send(&before);
+    let daemon = world.start();
+    world.caught_up().await;
+    daemon.stop();
+
+    world.topic.commit(&world.consumer, 0);
+    let daemon = world.start();
+    eventually("everything came again", async || world.duplicates().await == 120).await;
+    world.topic.send(&orders(120..150));
+    world.caught_up().await;
+    world.has_exactly(&orders(0..150)).await;
+    daemon.stop();
+}
+
+/// Receipts belong to a consumer: what one has applied is fresh for the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_consumers_of_one_topic_each_have_their_effects() {
+    let mut world = World::new(Kind::Postgres, 3).await;
+    let other = format!("{}-audit", world.consumer);
+    world.config.inboxes.push(Inbox::of_orders(Kind::Postgres, &other, &world.topic.name));
+    let all: Vec<Order> = orders(0..150);
+    world.topic.send(&all);
+    world.topic.send(&all[..50]);
+    let daemon = world.start();
+    world.caught_up().await;
+    world.caught_up_of(&other).await;
+    world.has_exactly(&all).await;
+    compare_ids("effects of the other", &world.effects_of(&other).await, &all);
+    daemon.stop();
+}

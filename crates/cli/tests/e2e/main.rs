@@ -1,0 +1,12 @@
+//! The whole product, as its users run it: `oncebox run` as a process, a real Kafka, a real PostgreSQL or a SQLite file,
+//! and everything that goes wrong between them.
+//!
+//! Each test has a database, a topic and a consumer of its own and counts in the end from the database. No test waits for
+//! a time to pass: they wait for what they want to see, with a deadline that only a failure reaches.
+
+mod crash;
+mod duplicates;
+mod poison;
+#[path = "../support/mod.rs"]
+mod support;
+mod zombie;

@@ -1,0 +1,205 @@
+//! Messages that cannot be applied, among good ones.
+
+use crate::support::database::Kind;
+use crate::support::eventually;
+use crate::support::orders::{Order, orders};
+use crate::support::topic::Odd;
+use crate::support::world::World;
+
+/// Orders 0 to 59 with bad messages between them, all with the key of a good article.
+fn send_with_poison(world: &World) -> Vec<Order> {
+    let good = orders(0..60);
+    let bad: [(&str, Option<&str>); 5] = [
+        ("no-such-article", Some(r#"{"sku":"sku-none","qty":1,"seq":1}"#)),
+        ("more-than-there-is", Some(r#"{"sku":"sku-1","qty":10000000,"seq":1}"#)),
+        ("no-json", Some("this is not JSON")),
+        ("no-payload", None),
+        ("", Some(r#"{"sku":"sku-3","qty":1,"seq":1}"#)),
+    ];
+    for (nth, (id, payload)) in (0_i32..).zip(bad) {
+        let from = usize::try_from(nth).expect("few") * 12;
+        world.topic.send(&good[from..from + 12]);
+        let headers = [("trace", Some(b"t1".as_slice())), ("event_id", Some(id.as_bytes()))];
+        world.topic.send_odd(&Odd {
+            partition: nth % 2,
+            key: Some(b"sku-1"),
+            payload: payload.map(str::as_bytes),
+            headers: if id.is_empty() { &headers[..1] } else { &headers },
+        });
+    }
+    good
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_among_good_messages_is_parked() {
+    for kind in [Kind::Postgres, Kind::Sqlite] {
+        let world = World::new(kind, 2).await;
+        let good = send_with_poison(&world);
+        let daemon = world.start();
+        world.caught_up().await;
+        world.has_exactly(&good).await;
+
+        let letter = |id: &str| {
+            let (world, id) = (&world, id.to_owned());
+            async move {
+                let sql = format!("SELECT error FROM oncebox_dead WHERE message_id = '{id}'");
+                let errors = world.db.texts(&sql).await;
+                assert_eq!(errors.len(), 1, "dead letters of {id:?}: {errors:?}");
+                errors[0].clone()
+            }
+        };
+        for (id, words) in [
+            ("no-such-article", &["statement 1", "0 rows", "UPDATE stock"][..]),
+            ("more-than-there-is", &["statement 1", "on_hand"]),
+            ("no-json", &["the payload is not JSON"]),
+            ("no-payload", &["statement 1", "0 rows"]),
+            ("", &["event_id"]),
+        ] {
+            let error = letter(id).await;
+            for word in words {
+                assert!(error.contains(word), "{kind:?}: the error of {id:?} does not say {word:?}: {error}");
+            }
+        }
+        // Attempts are for what may pass; a rule of the business does not.
+        let attempts = "SELECT CAST(attempts AS BIGINT) FROM oncebox_dead WHERE message_id = ";
+        assert_eq!(world.db.number(&format!("{attempts} 'more-than-there-is'")).await, 2);
+        assert_eq!(world.db.number(&format!("{attempts} 'no-such-article'")).await, 1);
+
+        // Kept whole.
+        let shown =
+            world.oncebox(&["dead", "list", "--message-id", "no-json", "--output", "json"]).exits(0).json();
+        assert_eq!(shown[0]["payload"], "this is not JSON");
+        assert_eq!(shown[0]["key"], "sku-1");
+        assert_eq!(shown[0]["headers"][0], serde_json::json!({"name": "trace", "value": "t1"}));
+        let series = format!("oncebox_messages_total{{consumer=\"{}\",outcome=\"dead\"}}", world.consumer);
+        assert_eq!(daemon.metric(&series).await, Some(5.0));
+
+        // A copy of a dead letter is a duplicate, and so is nothing else.
+        let copy = [("event_id", Some(b"no-json".as_slice()))];
+        let odd =
+            Odd { partition: 0, key: Some(b"sku-1"), payload: Some(b"this is not JSON"), headers: &copy };
+        world.topic.send_odd(&odd);
+        world.caught_up().await;
+        assert_eq!(world.dead("message_id").await.len(), 5);
+        assert_eq!(world.duplicates().await, 1);
+        daemon.stop();
+    }
+}
+
+/// `park-key`: what comes later with the key of a dead letter waits behind it, so that its order survives.
+#[tokio::test(flavor = "multi_thread")]
+async fn park_key_keeps_the_order_of_a_key() {
+    for kind in [Kind::Postgres, Kind::Sqlite] {
+        let mut world = World::new(kind, 1).await;
+        world.inbox(|inbox| inbox.set("on_failure", "\"park-key\""));
+        let order = Order::of;
+        let mut poison = order(0, 1);
+        poison.qty = 10_000_000;
+        world.topic.send(&[
+            order(0, 0),
+            order(1, 0),
+            poison,
+            order(0, 2),
+            order(1, 1),
+            order(0, 3),
+            order(1, 2),
+        ]);
+        let daemon = world.start();
+        world.caught_up().await;
+        world.topic.send(&[order(0, 4), order(1, 3)]);
+        world.caught_up().await;
+        world.has_exactly(&[order(0, 0), order(1, 0), order(1, 1), order(1, 2), order(1, 3)]).await;
+        assert_eq!(world.dead("message_id").await, ["sku-0-1", "sku-0-2", "sku-0-3", "sku-0-4"]);
+        assert!(world.dead("error").await[1].contains("behind an earlier dead letter"));
+
+        // As long as the first one fails, the others must not pass it.
+        let answer = world.oncebox(&["dead", "replay", "--all", "--output", "json"]).exits(1);
+        assert_eq!(answer.json()["replayed"], 0, "{answer}");
+        assert_eq!(world.dead("message_id").await, ["sku-0-1", "sku-0-2", "sku-0-3", "sku-0-4"]);
+
+        world.db.execute("UPDATE stock SET on_hand = on_hand + 20000000 WHERE sku = 'sku-0'").await;
+        let answer = world.oncebox(&["dead", "replay", "--all", "--output", "json"]).exits(0);
+        assert_eq!(answer.json()["replayed"], 4, "{answer}");
+        world.db.execute("UPDATE stock SET on_hand = on_hand - 20000000 WHERE sku = 'sku-0'").await;
+        let all =
+            [(0..5).map(|seq| order(0, seq)).collect::<Vec<_>>(), (0..4).map(|seq| order(1, seq)).collect()];
+        world.has_exactly(&all.concat()).await;
+        // The key is free again.
+        world.topic.send(&[order(0, 5)]);
+        world.caught_up().await;
+        assert_eq!(world.dead("message_id").await, [""; 0]);
+        daemon.stop();
+    }
+}
+
+/// A message without an id is a dead letter like any other: later ones of its key wait behind it too.
+#[tokio::test(flavor = "multi_thread")]
+async fn park_key_holds_for_a_message_without_an_id() {
+    let mut world = World::new(Kind::Postgres, 1).await;
+    world.inbox(|inbox| inbox.set("on_failure", "\"park-key\""));
+    let order = Order::of;
+    world.topic.send(&[order(0, 0), order(1, 0)]);
+    let payload = order(0, 1).payload();
+    world.topic.send_odd(&Odd { key: Some(b"sku-0"), payload: Some(payload.as_bytes()), ..Odd::default() });
+    world.topic.send(&[order(0, 2), order(1, 1)]);
+    let daemon = world.start();
+    world.caught_up().await;
+    world.has_exactly(&[order(0, 0), order(1, 0), order(1, 1)]).await;
+    assert_eq!(world.dead("message_id").await, ["", "sku-0-2"]);
+    daemon.stop();
+}
+
+/// `halt`: the partition stands still at the message, says so, and the others go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn halt_stops_one_partition_and_says_why() {
+    let mut world = World::new(Kind::Postgres, 2).await;
+    world.inbox(|inbox| inbox.set("on_failure", "\"halt\""));
+    let order = Order::of;
+    world.topic.send(&[order(0, 0), order(1, 0)]);
+    let poison = br#"{"sku":"sku-new","qty":1,"seq":1}"#;
+    let headers = [("event_id", Some(b"the-bad-one".as_slice()))];
+    let at = world.topic.send_odd(&Odd {
+        partition: 0,
+        key: Some(b"sku-new"),
+        payload: Some(poison),
+        headers: &headers,
+    });
+    world.topic.send(&[order(0, 1), order(1, 1)]);
+    let mut daemon = world.start();
+    eventually("the partition stands still", async || {
+        daemon.health().await.is_some_and(|(status, _)| status == 503)
+    })
+    .await;
+    world.effects_reach(3).await;
+    world.topic.send(&[order(0, 2), order(1, 2)]);
+    world.effects_reach(4).await;
+
+    let (_, health) = daemon.health().await.expect("an answer");
+    let stopped: Vec<_> =
+        health["loops"].as_array().into_iter().flatten().filter(|l| l["healthy"] == false).collect();
+    assert_eq!(stopped.len(), 1, "{health:#}");
+    assert_eq!(stopped[0]["detail"], format!("{}/0", world.topic.name));
+    let reason = stopped[0]["error"].as_str().unwrap_or_default();
+    assert!(
+        reason.contains("the-bad-one") && reason.contains("0 rows") && reason.contains("on_failure"),
+        "{reason}"
+    );
+    let series = format!("oncebox_partitions_stopped{{consumer=\"{}\"}}", world.consumer);
+    eventually("the metric says so", async || daemon.metric(&series).await == Some(1.0)).await;
+    world.has_exactly(&[order(0, 0), order(1, 0), order(1, 1), order(1, 2)]).await;
+    assert_eq!(world.positions_of(&world.consumer).await, [(0, at), (1, 3)], "nothing is passed");
+    assert_eq!(world.dead("message_id").await, [""; 0]);
+    assert!(daemon.is_running());
+    daemon.stop();
+
+    // The operator mends the cause.
+    world.db.execute("INSERT INTO stock VALUES ('sku-new', 1)").await;
+    let daemon = world.start();
+    world.caught_up().await;
+    let bad_one = Order { id: "the-bad-one".to_owned(), ..order(0, 0) };
+    let effects = world.effects_of(&world.consumer).await;
+    let good: Vec<Order> = (0..3).flat_map(|seq| [order(0, seq), order(1, seq)]).chain([bad_one]).collect();
+    crate::support::check::compare_ids("effects", &effects, &good);
+    eventually("all is well", async || daemon.health().await.is_some_and(|(status, _)| status == 200)).await;
+    daemon.stop();
+}

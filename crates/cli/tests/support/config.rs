@@ -1,0 +1,119 @@
+//! `oncebox.toml`, as a test wants it.
+
+use std::collections::BTreeMap;
+
+use super::database::Kind;
+
+/// What a test changes before it starts a daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) store: String,
+    pub(crate) brokers: String,
+    pub(crate) properties: BTreeMap<String, String>,
+    pub(crate) inboxes: Vec<Inbox>,
+    /// Further sections, as they stand in the file.
+    pub(crate) more: String,
+}
+
+/// `[[inbox]]`: keys with the text of their values, and the statements.
+#[derive(Debug, Clone)]
+pub(crate) struct Inbox {
+    pub(crate) consumer: String,
+    settings: BTreeMap<String, String>,
+    each: Vec<String>,
+}
+
+impl Config {
+    pub(crate) fn new(store: &str, brokers: &str) -> Self {
+        // A real broker does not take a shorter session. Whatever is killed is missed after it.
+        let properties = [("session.timeout.ms", "6000"), ("heartbeat.interval.ms", "500")];
+        Self {
+            store: store.to_owned(),
+            brokers: brokers.to_owned(),
+            properties: properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            inboxes: Vec::new(),
+            more: String::new(),
+        }
+    }
+
+    /// Lets a restarted process take its partitions at once instead of after the session of its predecessor: for tests
+    /// that restart a single process many times.
+    pub(crate) fn with_static_membership(&mut self) {
+        self.properties.insert("group.instance.id".to_owned(), "only".to_owned());
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!(
+            "[store]\nurl = {store:?}\n\n[kafka]\nbrokers = {brokers:?}\n\n[kafka.properties]\n",
+            store = self.store,
+            brokers = self.brokers,
+        );
+        for (name, value) in &self.properties {
+            text.push_str(&format!("{name:?} = {value:?}\n"));
+        }
+        text.push_str("\n[http]\nlisten = \"127.0.0.1:0\"\n\n");
+        for inbox in &self.inboxes {
+            text.push_str(&format!("[[inbox]]\nconsumer = {:?}\n", inbox.consumer));
+            for (name, value) in &inbox.settings {
+                text.push_str(&format!("{name} = {value}\n"));
+            }
+            text.push_str(&format!("[inbox.handler]\neach = [\n  {},\n]\n\n", inbox.each.join(",\n  ")));
+        }
+        text.push_str(&self.more);
+        text
+    }
+}
+
+impl Inbox {
+    /// Takes the orders of a topic out of the stock and writes them into the ledger.
+    pub(crate) fn of_orders(kind: Kind, consumer: &str, topic: &str) -> Self {
+        let number = |name: &str| match kind {
+            Kind::Postgres => format!("(:payload->>'{name}')::bigint"),
+            Kind::Sqlite => format!(":payload->>'{name}'"),
+        };
+        let (qty, seq) = (number("qty"), number("seq"));
+        let each = vec![
+            format!(
+                "{{ sql = \"UPDATE stock SET on_hand = on_hand - {qty} WHERE sku = :payload->>'sku'\", rows = 1 }}"
+            ),
+            format!(
+                "{{ sql = \"INSERT INTO ledger (consumer, message_id, sku, qty, seq) \
+                 VALUES ('{consumer}', :id, :payload->>'sku', {qty}, {seq})\", rows = 1 }}"
+            ),
+        ];
+        Self::new(consumer, topic, each)
+    }
+
+    /// With statements of its own, as they stand in the file.
+    pub(crate) fn new(consumer: &str, topic: &str, each: Vec<String>) -> Self {
+        let inbox = Self { consumer: consumer.to_owned(), settings: BTreeMap::new(), each };
+        inbox
+            .set("topics", &format!("[{topic:?}]"))
+            .set("id", "\"header:event_id\"")
+            // Small, so that there are many transactions to interrupt.
+            .set("batch", "{ messages = 20 }")
+            .set("retry", "{ attempts = 2, backoff = \"10ms..50ms\" }")
+    }
+
+    /// Sets a key to a value, as it stands in the file.
+    pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
+        self.settings.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Adds a statement before all others.
+    pub(crate) fn first(mut self, statement: &str) -> Self {
+        self.each.insert(0, statement.to_owned());
+        self
+    }
+
+    /// The handler sleeps as long as the order says (PostgreSQL only).
+    pub(crate) fn sleeping(self) -> Self {
+        self.first("\"SELECT pg_sleep((:payload->>'sleep')::float8)\"")
+    }
+
+    /// The handler waits for the gate of the database (PostgreSQL only).
+    pub(crate) fn gated(self) -> Self {
+        self.first("\"SELECT pg_advisory_xact_lock_shared(1)\"")
+    }
+}

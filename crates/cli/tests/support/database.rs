@@ -1,0 +1,189 @@
+//! A database of its own for each test: PostgreSQL, or a SQLite file.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, SqlitePool};
+
+use super::orders::{ON_HAND, SKUS};
+use super::service;
+
+/// Which database a test runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Postgres,
+    Sqlite,
+}
+
+/// What the daemons work on, seen with an ordinary client.
+pub(crate) struct Database {
+    pub(crate) kind: Kind,
+    /// As it stands in `store.url`.
+    pub(crate) url: String,
+    name: String,
+    pool: Pool,
+}
+
+enum Pool {
+    Postgres(PgPool),
+    Sqlite(SqlitePool),
+}
+
+impl Database {
+    pub(crate) async fn create(kind: Kind, name: &str, folder: &Path) -> Self {
+        let (url, pool) = match kind {
+            Kind::Postgres => {
+                execute_at_server(&format!("CREATE DATABASE {name}")).await;
+                let options = server().database(name).application_name("e2e");
+                let pool =
+                    PgPoolOptions::new().max_connections(3).min_connections(1).connect_with(options).await;
+                (url_of(name), Pool::Postgres(pool.expect("the new database")))
+            }
+            Kind::Sqlite => {
+                let file = folder.join("e2e.sqlite");
+                let options = SqliteConnectOptions::new()
+                    .filename(&file)
+                    .create_if_missing(true)
+                    .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
+                    .busy_timeout(std::time::Duration::from_secs(30));
+                let pool = SqlitePoolOptions::new().max_connections(2).connect_with(options).await;
+                (format!("sqlite://{}", file.display()), Pool::Sqlite(pool.expect("the new file")))
+            }
+        };
+        let database = Self { kind, url, name: name.to_owned(), pool };
+        database.create_tables().await;
+        database
+    }
+
+    /// Nothing in the ledger is unique: an effect that comes twice is there twice.
+    async fn create_tables(&self) {
+        let ascending = match self.kind {
+            Kind::Postgres => "BIGSERIAL PRIMARY KEY",
+            Kind::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
+        };
+        self.execute(
+            "CREATE TABLE stock (sku TEXT PRIMARY KEY, on_hand BIGINT NOT NULL CHECK (on_hand >= 0))",
+        )
+        .await;
+        self.execute(&format!(
+            "CREATE TABLE ledger (n {ascending}, consumer TEXT NOT NULL, message_id TEXT NOT NULL, \
+             sku TEXT NOT NULL, qty BIGINT NOT NULL, seq BIGINT NOT NULL)"
+        ))
+        .await;
+        for sku in 0..SKUS {
+            self.execute(&format!("INSERT INTO stock VALUES ('sku-{sku}', {ON_HAND})")).await;
+        }
+    }
+
+    pub(crate) async fn execute(&self, sql: &str) -> u64 {
+        let sql_text = AssertSqlSafe(sql.to_owned());
+        let done = match &self.pool {
+            Pool::Postgres(pool) => {
+                sqlx::query(sql_text).execute(pool).await.map(|done| done.rows_affected())
+            }
+            Pool::Sqlite(pool) => sqlx::query(sql_text).execute(pool).await.map(|done| done.rows_affected()),
+        };
+        done.unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
+    /// The number that a query answers; it has to be a BIGINT.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let sql_text = AssertSqlSafe(sql.to_owned());
+        let number = match &self.pool {
+            Pool::Postgres(pool) => sqlx::query_scalar(sql_text).fetch_one(pool).await,
+            Pool::Sqlite(pool) => sqlx::query_scalar(sql_text).fetch_one(pool).await,
+        };
+        number.unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
+    /// The single column of text that a query answers.
+    pub(crate) async fn texts(&self, sql: &str) -> Vec<String> {
+        let sql_text = AssertSqlSafe(sql.to_owned());
+        let texts = match &self.pool {
+            Pool::Postgres(pool) => sqlx::query_scalar(sql_text).fetch_all(pool).await,
+            Pool::Sqlite(pool) => sqlx::query_scalar(sql_text).fetch_all(pool).await,
+        };
+        texts.unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
+    /// The two columns of numbers that a query answers.
+    pub(crate) async fn pairs(&self, sql: &str) -> Vec<(i64, i64)> {
+        let sql_text = AssertSqlSafe(sql.to_owned());
+        let pairs = match &self.pool {
+            Pool::Postgres(pool) => sqlx::query_as(sql_text).fetch_all(pool).await,
+            Pool::Sqlite(pool) => sqlx::query_as(sql_text).fetch_all(pool).await,
+        };
+        pairs.unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
+    /// Whether the daemon has made its tables.
+    pub(crate) async fn is_migrated(&self) -> bool {
+        let found = match self.kind {
+            Kind::Postgres => "SELECT CAST(COUNT(to_regclass('oncebox_position')) AS BIGINT)",
+            Kind::Sqlite => "SELECT COUNT(*) FROM sqlite_master WHERE name = 'oncebox_position'",
+        };
+        self.number(found).await > 0
+    }
+
+    /// Ends the connections of all daemons to this database; returns how many.
+    pub(crate) async fn terminate_daemons(&self) -> i64 {
+        self.number(
+            "SELECT CAST(COUNT(pg_terminate_backend(pid)) AS BIGINT) FROM pg_stat_activity \
+             WHERE datname = current_database() AND application_name = 'oncebox'",
+        )
+        .await
+    }
+
+    /// Whether the database lets anybody in. Connections that are there stay.
+    pub(crate) async fn allow_connections(&self, allowed: bool) {
+        execute_at_server(&format!("ALTER DATABASE {} ALLOW_CONNECTIONS {allowed}", self.name)).await;
+    }
+
+    /// A lock that statements with `pg_advisory_xact_lock_shared(1)` wait for, until it is dropped.
+    pub(crate) async fn close_gate(&self) -> Gate {
+        let options = server().database(&self.name).application_name("e2e");
+        let mut conn = PgConnection::connect_with(&options).await.expect("a connection");
+        sqlx::query("SELECT pg_advisory_lock(1)").execute(&mut conn).await.expect("the lock");
+        Gate(conn)
+    }
+
+    /// Removes the database; the folder of a SQLite file goes by itself.
+    pub(crate) async fn drop(&self) {
+        if self.kind == Kind::Postgres {
+            execute_at_server(&format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)).await;
+        }
+    }
+}
+
+/// Keeps handlers waiting.
+pub(crate) struct Gate(PgConnection);
+
+impl Gate {
+    pub(crate) async fn open(self) {
+        self.0.close().await.expect("the connection ends");
+    }
+}
+
+fn server() -> PgConnectOptions {
+    PgConnectOptions::from_str(&service("ONCEBOX_TEST_POSTGRES"))
+        .expect("ONCEBOX_TEST_POSTGRES is a PostgreSQL URL")
+}
+
+/// The URL of a database on the same server.
+fn url_of(name: &str) -> String {
+    let server = service("ONCEBOX_TEST_POSTGRES");
+    let (base, query) =
+        server.split_once('?').map_or((server.as_str(), None), |(base, query)| (base, Some(query)));
+    let root = base.rsplit_once('/').map_or(base, |(root, _)| root);
+    query.map_or_else(|| format!("{root}/{name}"), |query| format!("{root}/{name}?{query}"))
+}
+
+async fn execute_at_server(sql: &str) {
+    let mut conn = PgConnection::connect_with(&server()).await.expect("PostgreSQL at ONCEBOX_TEST_POSTGRES");
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+        .execute(&mut conn)
+        .await
+        .unwrap_or_else(|e| panic!("{sql}: {e}"));
+}

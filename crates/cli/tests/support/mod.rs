@@ -1,0 +1,33 @@
+//! A world for each test: a database, a topic, a configuration and the daemons that use them.
+
+pub(crate) mod check;
+pub(crate) mod command;
+pub(crate) mod config;
+pub(crate) mod daemon;
+pub(crate) mod database;
+pub(crate) mod orders;
+pub(crate) mod proxy;
+pub(crate) mod topic;
+pub(crate) mod world;
+
+use std::time::{Duration, Instant};
+
+/// Generous: a condition that holds sooner costs nothing, and a slow machine is no failure.
+const DEADLINE: Duration = Duration::from_secs(90);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Waits until something holds; fails with `what` if it never does.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !holds().await {
+        assert!(Instant::now() < deadline, "not within {} s: {what}", DEADLINE.as_secs());
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// What `cargo xtask test` sets.
+pub(crate) fn service(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set: run `cargo xtask test`, which starts what the tests need")
+    })
+}

@@ -1,0 +1,142 @@
+//! Everything one test has for itself.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::TempDir;
+
+use super::command::Answer;
+use super::config::{Config, Inbox};
+use super::daemon::Daemon;
+use super::database::{Database, Kind};
+use super::eventually;
+use super::topic::Topic;
+
+/// A database, a topic, a consumer and a configuration that nobody else has. Goes when it is dropped.
+pub(crate) struct World {
+    pub(crate) db: Database,
+    pub(crate) topic: Topic,
+    pub(crate) consumer: String,
+    pub(crate) config: Config,
+    folder: TempDir,
+    started: AtomicU32,
+}
+
+impl World {
+    /// With one inbox that handles orders.
+    pub(crate) async fn new(kind: Kind, partitions: i32) -> Self {
+        let folder = tempfile::Builder::new().prefix("oncebox-e2e-").tempdir().expect("a temporary folder");
+        let name = format!("e2e_{}", uuid::Uuid::now_v7().simple());
+        let topic = Topic::create(&name, partitions).await;
+        let db = Database::create(kind, &name, folder.path()).await;
+        let mut config = Config::new(&db.url, &topic.brokers);
+        config.inboxes.push(Inbox::of_orders(kind, &name, &name));
+        Self { db, topic, consumer: name, config, folder, started: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Changes the inbox.
+    pub(crate) fn inbox(&mut self, change: impl FnOnce(Inbox) -> Inbox) {
+        let inbox = self.config.inboxes.remove(0);
+        self.config.inboxes.insert(0, change(inbox));
+    }
+
+    /// Starts a daemon with the configuration as it is now.
+    pub(crate) fn start(&self) -> Daemon {
+        self.start_with(&[], &[])
+    }
+
+    /// Starts a daemon that ends itself at a place in the loop.
+    pub(crate) fn start_to_crash(&self, failpoint: &str) -> Daemon {
+        self.start_with(&[], &[("ONCEBOX_FAILPOINT", failpoint)])
+    }
+
+    pub(crate) fn start_with(&self, arguments: &[&str], env: &[(&str, &str)]) -> Daemon {
+        self.write_config();
+        let nth = self.started.fetch_add(1, Ordering::Relaxed) + 1;
+        Daemon::start(self.folder(), &format!("daemon-{nth}"), arguments, env)
+    }
+
+    /// Runs another command with the configuration as it is now.
+    pub(crate) fn oncebox(&self, arguments: &[&str]) -> Answer {
+        self.write_config();
+        Answer::of(self.folder(), arguments)
+    }
+
+    pub(crate) fn write_config(&self) {
+        std::fs::write(self.folder().join("oncebox.toml"), self.config.text())
+            .expect("the configuration is written");
+    }
+
+    /// The position of each partition of a consumer.
+    pub(crate) async fn positions_of(&self, consumer: &str) -> Vec<(i64, i64)> {
+        if !self.db.is_migrated().await {
+            return Vec::new();
+        }
+        self.db
+            .pairs(&format!(
+                "SELECT CAST(partition AS BIGINT), next_offset FROM oncebox_position \
+                 WHERE consumer = '{consumer}' AND next_offset IS NOT NULL ORDER BY partition"
+            ))
+            .await
+    }
+
+    /// Waits until everything in the topic is settled: applied, skipped or given up.
+    pub(crate) async fn caught_up(&self) {
+        self.caught_up_of(&self.consumer).await;
+    }
+
+    pub(crate) async fn caught_up_of(&self, consumer: &str) {
+        let ends = self.topic.ends();
+        let wanted: Vec<(i64, i64)> = (0..).zip(ends).filter(|(_, end)| *end > 0).collect();
+        eventually(&format!("{consumer} is at the end of the topic: {wanted:?}"), async || {
+            let positions = self.positions_of(consumer).await;
+            wanted
+                .iter()
+                .all(|(partition, end)| positions.iter().any(|(p, next)| p == partition && next >= end))
+        })
+        .await;
+    }
+
+    /// Waits until the ledger has at least this many rows.
+    pub(crate) async fn effects_reach(&self, rows: i64) {
+        eventually(&format!("{rows} effects"), async || self.effects().await >= rows).await;
+    }
+
+    pub(crate) async fn effects(&self) -> i64 {
+        self.db.number("SELECT CAST(COUNT(*) AS BIGINT) FROM ledger").await
+    }
+
+    /// How many copies the positions say were skipped.
+    pub(crate) async fn duplicates(&self) -> i64 {
+        self.db
+            .number(&format!(
+                "SELECT CAST(COALESCE(SUM(duplicates), 0) AS BIGINT) FROM oncebox_position WHERE consumer = '{}'",
+                self.consumer
+            ))
+            .await
+    }
+
+    /// The texts of a column of the dead letters, in their order.
+    pub(crate) async fn dead(&self, column: &str) -> Vec<String> {
+        self.db.texts(&format!("SELECT {column} FROM oncebox_dead ORDER BY number")).await
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // A runtime of its own: the test's own is in the middle of something.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.expect("a runtime").block_on(async {
+                    self.topic.delete().await;
+                    self.db.drop().await;
+                });
+            });
+        });
+    }
+}

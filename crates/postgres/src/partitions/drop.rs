@@ -1,0 +1,155 @@
+//! Dropping a whole day of receipts.
+
+use std::time::Duration;
+
+use oncebox_core::StoreResult;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::classify::own;
+use crate::purge::{Horizons, RELATION, TRY_LOCK};
+use crate::store::PgStore;
+use crate::txn::PgTxn;
+
+/// A day that cannot be locked within this time is left for the next pass. Everybody waits behind this lock.
+const LOCK_WAIT: &str = "SET LOCAL lock_timeout = '200ms'";
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(500);
+
+/// The days that ended before the earliest horizon.
+const DAYS: &str = "SELECT c.oid::regclass::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
+     WHERE i.inhparent = to_regclass('oncebox_inbox') AND c.relkind = 'r' AND c.relname ~ '^oncebox_inbox_[0-9]{8}$' \
+     AND to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC' + interval '1 day' \
+         < timestamptz 'epoch' + $1 * interval '1 microsecond' \
+     ORDER BY c.relname";
+
+impl PgStore {
+    pub(crate) async fn days_before(&self, horizons: &Horizons) -> StoreResult<Vec<String>> {
+        let Some(earliest) = horizons.earliest() else { return Ok(Vec::new()) };
+        let mut txn = self.begin_aside().await?;
+        let rows = self
+            .query(DAYS)
+            .bind(earliest)
+            .fetch_all(&mut *txn)
+            .await
+            .map_err(own("listing days of receipts"))?;
+        txn.rollback().await;
+        rows.iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<_, _>>()
+            .map_err(own("listing days of receipts"))
+    }
+
+    /// Drops a day if nothing in it has to stay; returns how many receipts it held.
+    pub(crate) async fn drop_day(
+        &self,
+        day: &str,
+        horizons: &Horizons,
+        dry_run: bool,
+    ) -> StoreResult<Option<u64>> {
+        // Looked at without a lock first: one receipt that stays is the end of it.
+        let mut txn = self.begin_aside().await?;
+        let look = self.receipts_of_day(&mut txn, day, horizons);
+        let Some(found) = self.patiently("looking at a day of receipts", look).await? else {
+            txn.rollback().await;
+            return Ok(None);
+        };
+        txn.rollback().await;
+        if dry_run {
+            return Ok(Some(found.receipts));
+        }
+        for _ in 0..LOCK_TRIES {
+            match self.patiently("dropping a day of receipts", self.try_drop(day, horizons)).await? {
+                Attempt::Locked => tokio::time::sleep(LOCK_PAUSE).await,
+                Attempt::Stays => return Ok(None),
+                Attempt::Dropped(receipts) => return Ok(Some(receipts)),
+            }
+        }
+        tracing::info!(day, "a day of receipts is in use; it is dropped in a later pass");
+        Ok(None)
+    }
+
+    async fn try_drop(&self, day: &str, horizons: &Horizons) -> StoreResult<Attempt> {
+        let failed = || own("dropping a day of receipts");
+        let mut txn = self.begin_aside().await?;
+        let free: bool = self
+            .query(TRY_LOCK)
+            .fetch_one(&mut *txn)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(failed())?;
+        // A late message of that day may come any time. While we look, it waits.
+        let share = format!("{LOCK_WAIT}; LOCK TABLE ONLY {day} IN SHARE MODE");
+        if !free || !got_lock(sqlx::raw_sql(AssertSqlSafe(share)).execute(&mut *txn).await)? {
+            txn.rollback().await;
+            return Ok(Attempt::Locked);
+        }
+        let Some(found) = self.receipts_of_day(&mut txn, day, horizons).await? else {
+            txn.rollback().await;
+            return Ok(Attempt::Stays);
+        };
+        self.write_horizons(&mut txn, horizons, &found.consumers).await?;
+        let drop = format!("DROP TABLE {day}");
+        if !got_lock(sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *txn).await)? {
+            txn.rollback().await;
+            return Ok(Attempt::Locked);
+        }
+        txn.commit("SELECT oncebox_still_open()").await.map_err(failed())?;
+        Ok(Attempt::Dropped(found.receipts))
+    }
+
+    /// `None` if a receipt of that day has to stay.
+    async fn receipts_of_day(
+        &self,
+        txn: &mut PgTxn,
+        day: &str,
+        horizons: &Horizons,
+    ) -> StoreResult<Option<Found>> {
+        let failed = || own("looking at a day of receipts");
+        let stays = format!(
+            "SELECT EXISTS (SELECT FROM ONLY {day} i LEFT JOIN {RELATION} h USING (consumer) \
+             WHERE h.consumer IS NULL OR i.processed_at >= h.before OR EXISTS (SELECT FROM oncebox_dead d \
+             WHERE d.consumer = i.consumer AND d.message_id = i.message_id AND d.tenant = i.tenant))"
+        );
+        let stays: bool = horizons
+            .bind(sqlx::query(AssertSqlSafe(stays)).persistent(false))
+            .fetch_one(&mut **txn)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(failed())?;
+        if stays {
+            return Ok(None);
+        }
+        let count =
+            format!("SELECT count(*), COALESCE(array_agg(DISTINCT consumer), '{{}}') FROM ONLY {day}");
+        let row = sqlx::query(AssertSqlSafe(count))
+            .persistent(false)
+            .fetch_one(&mut **txn)
+            .await
+            .map_err(failed())?;
+        let receipts: i64 = row.try_get(0).map_err(failed())?;
+        let consumers = row.try_get(1).map_err(failed())?;
+        Ok(Some(Found { receipts: receipts.unsigned_abs(), consumers }))
+    }
+}
+
+/// A day of which nothing has to stay.
+struct Found {
+    receipts: u64,
+    consumers: Vec<String>,
+}
+
+enum Attempt {
+    Locked,
+    Stays,
+    Dropped(u64),
+}
+
+fn got_lock<T>(outcome: Result<T, sqlx::Error>) -> StoreResult<bool> {
+    match outcome {
+        Ok(_) => Ok(true),
+        Err(sqlx::Error::Database(error)) if matches!(error.code().as_deref(), Some("55P03" | "40P01")) => {
+            Ok(false)
+        }
+        Err(error) => Err(own("locking a day of receipts")(error)),
+    }
+}
