@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use oncebox_core::{BoxError, StoreError, describe};
+use oncebox_core::{StoreError, describe};
 
 /// The meaning of an exit code. Part of the contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,13 +46,6 @@ pub(crate) enum Answer {
 impl Failure {
     pub(crate) fn config(text: impl Into<String>) -> Self {
         Self { exit: Exit::Config, text: text.into() }
-    }
-
-    pub(crate) fn unreachable(what: &str, error: &BoxError) -> Self {
-        Self {
-            exit: Exit::Unreachable,
-            text: format!("{what} cannot be reached: {}", describe(error.as_ref())),
-        }
     }
 
     pub(crate) fn data(text: impl Into<String>) -> Self {

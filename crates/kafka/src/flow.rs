@@ -69,38 +69,51 @@ pub(crate) fn regulate(consumer: &BaseConsumer<Callbacks>, partitions: &mut Part
     })
 }
 
-fn next_phase(consumer: &BaseConsumer<Callbacks>, partition: &Partition) -> KafkaResult<Phase> {
-    let stream = &partition.stream;
-    let phase = partition.phase;
-    if stream.stopped().is_some() && phase != Phase::Stopped {
-        if matches!(phase, Phase::Flowing | Phase::Full { .. }) {
-            consumer.pause(&partition.list(Offset::Invalid)?)?;
+fn next_phase(consumer: &BaseConsumer<Callbacks>, partition: &mut Partition) -> KafkaResult<Phase> {
+    if partition.stream.stopped().is_some() && partition.phase != Phase::Stopped {
+        if partition.is_fetched() {
+            pause(consumer, partition)?;
         }
         return Ok(Phase::Stopped);
     }
-    match phase {
-        Phase::Full { .. } if stream.has_room() => Ok(Phase::Flowing),
+    match partition.phase {
+        Phase::Full { .. } if partition.stream.has_room() => Ok(Phase::Flowing),
         Phase::Full { since, overshoot } if overshoot > OVERSHOOT || since.elapsed() > PATIENCE => {
-            consumer.pause(&partition.list(Offset::Invalid)?)?;
+            pause(consumer, partition)?;
             Ok(Phase::Paused)
         }
-        Phase::Paused if stream.has_room() => {
+        Phase::Paused if partition.stream.has_room() => {
             resume(consumer, partition)?;
+            wake(consumer, partition);
             Ok(Phase::Flowing)
         }
         same => Ok(same),
     }
 }
 
-/// A resume alone goes unnoticed by the thread that fetches until it wakes by itself, up to a second later. A seek wakes it;
-/// it leads to where the partition stands anyway.
-fn resume(consumer: &BaseConsumer<Callbacks>, partition: &Partition) -> KafkaResult<()> {
-    consumer.resume(&partition.list(Offset::Invalid)?)?;
-    if let Some(next) = partition.next_offset() {
-        let sought = consumer.seek_partitions(partition.list(Offset::Offset(next))?, SEEK);
-        if let Err(error) = sought {
-            debug!(place = partition.place(), %error, "resumed without a wake-up");
-        }
+pub(crate) fn pause(consumer: &BaseConsumer<Callbacks>, partition: &mut Partition) -> KafkaResult<()> {
+    if !partition.paused {
+        consumer.pause(&partition.list(Offset::Invalid)?)?;
+        partition.paused = true;
     }
     Ok(())
+}
+
+/// Also for a partition that is given back: librdkafka would remember the pause when it comes again.
+pub(crate) fn resume(consumer: &BaseConsumer<Callbacks>, partition: &mut Partition) -> KafkaResult<()> {
+    if partition.paused {
+        consumer.resume(&partition.list(Offset::Invalid)?)?;
+        partition.paused = false;
+    }
+    Ok(())
+}
+
+/// A resume alone goes unnoticed by the thread that fetches until it wakes by itself, up to a second later. A seek wakes it,
+/// even to where the partition stands anyway.
+fn wake(consumer: &BaseConsumer<Callbacks>, partition: &Partition) {
+    let Some(next) = partition.next_offset() else { return };
+    let sought = partition.list(Offset::Offset(next)).and_then(|list| consumer.seek_partitions(list, SEEK));
+    if let Err(error) = sought {
+        debug!(place = partition.place(), %error, "resumed without a wake-up");
+    }
 }

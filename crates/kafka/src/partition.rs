@@ -8,8 +8,7 @@ use oncebox_core::source::Stream;
 use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-/// Where a partition stands. librdkafka is told to pause and resume only when this changes, so that what it believes and
-/// what stands here are the same: resuming a partition that is not paused makes it deliver records twice.
+/// Where a partition stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Phase {
     /// Not fetched. The engine does not own the position yet, or the broker has not told yet where its log begins and ends.
@@ -30,6 +29,9 @@ pub(crate) struct Partition {
     pub(crate) number: i32,
     pub(crate) stream: Stream,
     pub(crate) phase: Phase,
+    /// Whether librdkafka has been told to pause it. Kept by ourselves, since resuming what is not paused makes it deliver
+    /// records twice.
+    pub(crate) paused: bool,
     /// Where reading began.
     pub(crate) start: Option<i64>,
     pub(crate) last_pushed: Option<i64>,
@@ -48,6 +50,7 @@ impl Partition {
             topic,
             stream,
             phase: Phase::Waiting { next_try: now, failures: 0 },
+            paused: false,
             start: None,
             last_pushed: None,
             high: None,

@@ -21,6 +21,7 @@ use tracing::{info, warn};
 
 use crate::assignment::{answer_assign, answer_revoke, is_cooperative};
 use crate::commit::commit_again;
+use crate::flow::resume;
 use crate::partition::Partition;
 use crate::reader::Reader;
 
@@ -66,6 +67,8 @@ impl Reader {
             self.warn_of_late(&late);
             commit_again(&self.consumer, &mut going);
         }
+        // Nothing is fetched because of this: librdkafka holds everything still until it is answered.
+        going.iter_mut().try_for_each(|partition| resume(&self.consumer, partition))?;
         answer_revoke(&self.consumer, revoked)
     }
 

@@ -11,6 +11,7 @@ use crate::assignment::fetch_again;
 use crate::begin::{ANSWER, stop};
 use crate::callbacks::Callbacks;
 use crate::error::Error;
+use crate::flow::{pause, resume};
 use crate::partition::{Partition, Phase};
 use crate::reader::Reader;
 
@@ -44,15 +45,13 @@ impl Reader {
                     }
                 },
             };
-            self.consumer.pause(&partition.list(Offset::Invalid)?)?;
+            pause(&self.consumer, partition)?;
             stop(self.intake.consumer(), partition, &reason);
         }
         for (topic, number, next) in given_up {
             let Some(partition) = self.partitions.get_mut(&topic, number) else { continue };
             warn!(consumer = self.intake.consumer(), place = partition.place(), next, "fetching anew");
-            if partition.phase == Phase::Paused {
-                self.consumer.resume(&partition.list(Offset::Invalid)?)?;
-            }
+            resume(&self.consumer, partition)?;
             partition.phase = Phase::Flowing;
             if let Some(partition) = self.partitions.get(&topic, number) {
                 fetch_again(&self.consumer, &self.partitions, partition, next)?;

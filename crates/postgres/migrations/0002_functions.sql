@@ -37,6 +37,10 @@ BEGIN
     RETURN FOUND;
 END
 $body$;
+-- Callers have search paths of their own. Costs some microseconds a call; the daemon does not call it.
+DO $body$ BEGIN
+    EXECUTE format('ALTER FUNCTION oncebox_claim(text, text, text) SET search_path = %I, pg_temp', current_schema());
+END $body$;
 
 -- Fails if the transaction that oncebox began is over: handlers must not end it.
 CREATE FUNCTION oncebox_still_open() RETURNS void

@@ -26,9 +26,10 @@ pub struct Partitioned {
     pub moved: u64,
 }
 
-/// Waits for locks are short: everybody else waits behind them.
-const LOCK: &str = "SET LOCAL lock_timeout = '1s'; \
-     SELECT pg_advisory_xact_lock(1868391012, hashtext(current_schema()::text))";
+/// One process at a time changes the schema. Waiting for that may take a while; waiting for a table may not, because
+/// everybody else waits behind us.
+const LOCK: &str = "SET LOCAL lock_timeout = '120s'; \
+     SELECT pg_advisory_xact_lock(1868391012, hashtext(current_schema()::text)); SET LOCAL lock_timeout = '1s'";
 
 /// What the table of receipts is: 'r' plain, 'p' partitioned.
 const KIND: &str = "SELECT relkind::text FROM pg_class WHERE oid = to_regclass('oncebox_inbox')";
@@ -54,12 +55,26 @@ impl PgStore {
     /// # Errors
     /// If the plain table holds too many receipts to be moved while consumers wait; the error says what to do.
     pub async fn partition_receipts(&self) -> StoreResult<Partitioned> {
-        let mut done = self.patiently("partitioning the receipts", self.convert_once()).await?;
+        let mut done = self.convert_once().await?;
         while let Some(moved) = self.patiently("adding a day of receipts", self.add_missing_day()).await? {
             done.created += 1;
             done.moved += moved;
         }
         Ok(done)
+    }
+
+    /// Adds the days that are missing, if the receipts are in partitions or should be.
+    pub(crate) async fn keep_days_ahead(&self) -> StoreResult<()> {
+        let mut txn = self.begin_aside().await?;
+        let kind =
+            self.query(KIND).fetch_optional(&mut *txn).await.map_err(own("looking at the receipts"))?;
+        txn.rollback().await;
+        let kind: Option<String> =
+            kind.map(|row| row.try_get(0)).transpose().map_err(own("looking at the receipts"))?;
+        if self.by_day() || kind.as_deref() == Some("p") {
+            self.partition_receipts().await?;
+        }
+        Ok(())
     }
 
     /// Adds one day that is missing; returns how many receipts it took over from the default partition.

@@ -43,13 +43,12 @@ impl PgStore {
     }
 
     pub(crate) async fn purge_pass(&self, retention: &[Retention], dry_run: bool) -> StoreResult<Purged> {
-        if self.by_day() && !dry_run {
-            self.partition_receipts().await?;
-        }
+        // A day that could not be added (its lock was taken) must not keep old receipts from going.
+        let days = if dry_run { Ok(()) } else { self.keep_days_ahead().await };
         let horizons = self.horizons(retention).await?;
         let mut purged = Purged::default();
         if horizons.is_empty() {
-            return Ok(purged);
+            return days.map(|()| purged);
         }
         for day in self.days_before(&horizons).await? {
             let began = Instant::now();
@@ -60,7 +59,7 @@ impl PgStore {
             rest_after(began, dry_run).await;
         }
         self.walk(&horizons, dry_run, &mut purged).await?;
-        Ok(purged)
+        days.map(|()| purged)
     }
 }
 

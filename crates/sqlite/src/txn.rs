@@ -55,10 +55,12 @@ impl SqliteTxn {
 
     /// Undoes everything and gives the connection back, if it is still in order.
     pub(crate) async fn rollback(mut self) {
-        if self.ensure_open().await.is_ok()
-            && SqliteTransactionManager::rollback(&mut self.write.conn).await.is_ok()
-        {
-            self.give_back();
+        if self.ensure_open().await.is_err() {
+            return;
+        }
+        match SqliteTransactionManager::rollback(&mut self.write.conn).await {
+            Ok(()) => self.give_back(),
+            Err(error) => tracing::debug!(%error, "rolling back failed, closing the connection"),
         }
     }
 

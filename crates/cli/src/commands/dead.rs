@@ -1,9 +1,10 @@
 //! `oncebox dead`: look at dead letters, replay or drop them.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use oncebox_core::config::Config;
-use oncebox_core::{DeadFilter, Replayed, StoredDeadLetter, replay};
+use oncebox_core::{DeadFilter, OnFailure, Replayed, StoredDeadLetter, replay};
 use serde_json::{Value, json};
 
 use crate::args::{DeadAction, DeadSelection, Output};
@@ -106,6 +107,8 @@ async fn replay_all<S: SqlStore>(
         handlers.push((inbox, handler));
     }
     let (mut applied, mut failed) = (0_u64, Vec::new());
+    // Under `park-key` nothing may pass an earlier message of its key.
+    let mut stuck = HashSet::new();
     loop {
         let page = store.dead_letters(&filter).await?;
         let Some(last) = page.last() else { break };
@@ -118,11 +121,22 @@ async fn replay_all<S: SqlStore>(
                 failed.push((number, format!("no [[inbox]] has the consumer {}", stored.consumer)));
                 continue;
             };
+            let record = &stored.letter.record;
+            let key = (stored.consumer.clone(), record.topic.clone(), record.partition, record.key.clone());
+            if stuck.contains(&key) {
+                failed.push((number, "behind an earlier dead letter of the same key that failed".to_owned()));
+                continue;
+            }
             let replayed = replay(store, handler, &inbox.identity, number).await;
             match replayed.map_err(|e| Failure::data(e.to_string()))? {
                 Replayed::Applied | Replayed::Duplicate => applied += 1,
                 Replayed::Gone => {}
-                Replayed::Failed(reason) => failed.push((number, reason)),
+                Replayed::Failed(reason) => {
+                    failed.push((number, reason));
+                    if inbox.on_failure == OnFailure::ParkKey && key.3.is_some() {
+                        stuck.insert(key);
+                    }
+                }
             }
         }
     }

@@ -31,7 +31,7 @@ impl WithStore for Status<'_> {
 
     async fn run<S: SqlStore>(self, store: S) -> CommandResult {
         let status = store.status(COUNT_CAP).await?;
-        let ends = cluster::ends(self.config, &status.positions).await;
+        let ends = cluster::ends(self.config).await;
         match self.output {
             Output::Json => output::json(&as_json(&status, &ends))?,
             Output::Table => as_tables(&status, &ends)?,

@@ -49,7 +49,7 @@ async fn poison_among_good_messages_is_parked() {
             }
         };
         for (id, words) in [
-            ("no-such-article", &["statement 1", "0 rows", "UPDATE stock"][..]),
+            ("no-such-article", &["statement 1", "0 rows"][..]),
             ("more-than-there-is", &["statement 1", "on_hand"]),
             ("no-json", &["the payload is not JSON"]),
             ("no-payload", &["statement 1", "0 rows"]),
@@ -117,10 +117,9 @@ async fn park_key_keeps_the_order_of_a_key() {
         assert_eq!(answer.json()["replayed"], 0, "{answer}");
         assert_eq!(world.dead("message_id").await, ["sku-0-1", "sku-0-2", "sku-0-3", "sku-0-4"]);
 
-        world.db.execute("UPDATE stock SET on_hand = on_hand + 20000000 WHERE sku = 'sku-0'").await;
+        world.db.deliver("sku-0", 20_000_000).await;
         let answer = world.oncebox(&["dead", "replay", "--all", "--output", "json"]).exits(0);
         assert_eq!(answer.json()["replayed"], 4, "{answer}");
-        world.db.execute("UPDATE stock SET on_hand = on_hand - 20000000 WHERE sku = 'sku-0'").await;
         let all =
             [(0..5).map(|seq| order(0, seq)).collect::<Vec<_>>(), (0..4).map(|seq| order(1, seq)).collect()];
         world.has_exactly(&all.concat()).await;
@@ -193,7 +192,7 @@ async fn halt_stops_one_partition_and_says_why() {
     daemon.stop();
 
     // The operator mends the cause.
-    world.db.execute("INSERT INTO stock VALUES ('sku-new', 1)").await;
+    world.db.deliver("sku-new", 1).await;
     let daemon = world.start();
     world.caught_up().await;
     let bad_one = Order { id: "the-bad-one".to_owned(), ..order(0, 0) };

@@ -64,7 +64,8 @@ impl Database {
             Kind::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
         };
         self.execute(
-            "CREATE TABLE stock (sku TEXT PRIMARY KEY, on_hand BIGINT NOT NULL CHECK (on_hand >= 0))",
+            "CREATE TABLE stock (sku TEXT PRIMARY KEY, on_hand BIGINT NOT NULL CHECK (on_hand >= 0), \
+             delivered BIGINT NOT NULL)",
         )
         .await;
         self.execute(&format!(
@@ -73,8 +74,17 @@ impl Database {
         ))
         .await;
         for sku in 0..SKUS {
-            self.execute(&format!("INSERT INTO stock VALUES ('sku-{sku}', {ON_HAND})")).await;
+            self.deliver(&format!("sku-{sku}"), ON_HAND).await;
         }
+    }
+
+    /// More of an article, or of a new one.
+    pub(crate) async fn deliver(&self, sku: &str, quantity: i64) {
+        self.execute(&format!(
+            "INSERT INTO stock (sku, on_hand, delivered) VALUES ('{sku}', {quantity}, {quantity}) ON CONFLICT (sku) \
+             DO UPDATE SET on_hand = stock.on_hand + {quantity}, delivered = stock.delivered + {quantity}"
+        ))
+        .await;
     }
 
     pub(crate) async fn execute(&self, sql: &str) -> u64 {

@@ -113,7 +113,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         let rejected = matches!(outcome, Some(Outcome::Reject { .. }));
         let message = describe_item(item);
         if !rejected && failures < self.settings.retry.attempts {
-            warn!(consumer = %self.consumer, message, attempt = failures, reason, "the message failed and will be tried again");
+            warn!(consumer = %self.consumer, id = message, attempt = failures, reason, "the message failed and will be tried again");
             return Next::Retry(match outcome {
                 Some(Outcome::RetryAfter { delay, .. }) => *delay,
                 _ => self.settings.retry.delay(failures),
@@ -125,7 +125,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
                  \"park\""
             ));
         }
-        error!(consumer = %self.consumer, message, attempts = failures, reason, "the message is given up: see `oncebox dead list`");
+        error!(consumer = %self.consumer, id = message, attempts = failures, reason, "the message is given up: see `oncebox dead list`");
         Next::Park
     }
 

@@ -6,6 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use super::Engine;
 use crate::error::{BoxError, ErrorClass, StoreError, describe};
 use crate::failpoint::failpoint;
@@ -126,6 +128,8 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         };
         let result = match result {
             Ok(()) if !letters.is_empty() => {
+                // Replays go by the order in which they are written.
+                letters.sort_by_key(|letter| letter.record.offset);
                 self.store.park(&mut txn, &self.consumer, &letters).await.map_err(Trouble::from)
             }
             other => other,
@@ -168,24 +172,6 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             letters.extend(fresh.drain(..).map(|(_, message)| letter(&message, error.clone(), *attempts)));
             return Ok(());
         }
-        if self.settings.on_failure == OnFailure::ParkKey
-            && let Some(owner) = shared.owner.get()
-        {
-            let keys: Vec<&[u8]> = fresh.iter().filter_map(|(_, m)| m.key()).collect();
-            if !keys.is_empty() {
-                let parked: HashSet<Vec<u8>> =
-                    self.store.parked_keys(txn, &owner.key, &keys).await?.into_iter().collect();
-                divert(
-                    fresh,
-                    letters,
-                    |m| m.key().is_some_and(|key| parked.contains(key)),
-                    || {
-                        "parked behind an earlier dead letter of the same key; replay that one first"
-                            .to_owned()
-                    },
-                );
-            }
-        }
         if self.settings.stale == StalePolicy::Park
             && let Some(horizon) = self.store.purged_before(txn, &self.consumer).await?
         {
@@ -198,6 +184,31 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
                         .to_owned()
                 },
             );
+        }
+        if self.settings.on_failure == OnFailure::ParkKey
+            && let Some(owner) = shared.owner.get()
+        {
+            let keys: Vec<&[u8]> = fresh.iter().filter_map(|(_, m)| m.key()).collect();
+            if !keys.is_empty() {
+                let parked: HashSet<Vec<u8>> =
+                    self.store.parked_keys(txn, &owner.key, &keys).await?.into_iter().collect();
+                // Behind a letter of this very batch, too.
+                let here: Vec<(Bytes, i64)> = letters
+                    .iter()
+                    .filter_map(|letter| Some((letter.record.key.clone()?, letter.record.offset)))
+                    .collect();
+                let behind =
+                    |key: &[u8], at| here.iter().any(|(parked, offset)| *parked == key && *offset < at);
+                divert(
+                    fresh,
+                    letters,
+                    |m| m.key().is_some_and(|key| parked.contains(key) || behind(key, m.record().offset)),
+                    || {
+                        "parked behind an earlier dead letter of the same key; replay that one first"
+                            .to_owned()
+                    },
+                );
+            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 pub mod memory;
 pub mod produce;
+pub mod topics;
 
 use std::time::{Duration, Instant};
 

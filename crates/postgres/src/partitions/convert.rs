@@ -11,10 +11,10 @@ use crate::store::PgStore;
 const MOST_MOVED: i64 = 1_000_000;
 
 /// Nobody reads or writes receipts until this transaction ends.
-const TAKE: &str = "LOCK TABLE oncebox_inbox IN ACCESS EXCLUSIVE MODE";
+const TAKE: &str = "SET LOCAL statement_timeout = '10min'; LOCK TABLE oncebox_inbox IN ACCESS EXCLUSIVE MODE";
 
 /// One row more than may be moved is enough to know.
-const COUNT: &str = "SELECT count(*) FROM (SELECT FROM oncebox_inbox LIMIT 1000001) some";
+const COUNT: &str = "SELECT count(*) FROM (SELECT FROM oncebox_inbox LIMIT 1000001) AS counted";
 
 /// The new table gets the owner and the privileges of the old one.
 const CREATE: &str = "ALTER TABLE oncebox_inbox RENAME TO oncebox_inbox_plain; \

@@ -12,34 +12,56 @@ use oncebox_postgres::PgStore;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
-/// Runs a test against a new database and drops it, also when the test panics.
-pub async fn with_database<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(String) -> F) {
-    let server = std::env::var("ONCEBOX_TEST_POSTGRES").expect(
-        "ONCEBOX_TEST_POSTGRES must hold the URL of a PostgreSQL superuser, such as postgres://postgres@127.0.0.1:5432/postgres",
-    );
-    let options = PgConnectOptions::from_str(&server).expect("ONCEBOX_TEST_POSTGRES is no PostgreSQL URL");
-    let name = format!("oncebox_test_{:016x}", fastrand::u64(..));
-    let mut admin = PgConnection::connect_with(&options).await.expect("PostgreSQL at ONCEBOX_TEST_POSTGRES");
-    sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut admin).await.unwrap();
+/// A database that is dropped with its value.
+pub struct Database {
+    pub name: String,
+    pub url: String,
+    server: PgConnectOptions,
+}
 
-    let (base, query) = server.split_once('?').map_or((server.as_str(), ""), |(base, query)| (base, query));
-    let root = base.rsplit_once('/').map_or(base, |(root, _)| root);
-    let url = if query.is_empty() { format!("{root}/{name}") } else { format!("{root}/{name}?{query}") };
-    let outcome = tokio::spawn(test(url)).await;
+impl Database {
+    pub async fn create() -> Self {
+        let server = std::env::var("ONCEBOX_TEST_POSTGRES").expect(
+            "ONCEBOX_TEST_POSTGRES must hold the URL of a PostgreSQL superuser, such as \
+             postgres://postgres@127.0.0.1:5432/postgres",
+        );
+        let name = format!("oncebox_test_{:016x}", fastrand::u64(..));
+        let (base, query) = server.split_once('?').unwrap_or((&server, ""));
+        let root = base.rsplit_once('/').map_or(base, |(root, _)| root);
+        let url = format!("{root}/{name}?{query}");
+        let server = PgConnectOptions::from_str(&server).expect("ONCEBOX_TEST_POSTGRES is no PostgreSQL URL");
+        let database = Self { name, url, server };
+        database.on_server(format!("CREATE DATABASE {}", database.name)).await;
+        database
+    }
 
-    sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)")))
-        .execute(&mut admin)
-        .await
-        .unwrap();
-    if let Err(failed) = outcome {
-        std::panic::resume_unwind(failed.into_panic());
+    async fn on_server(&self, sql: String) {
+        let mut conn =
+            PgConnection::connect_with(&self.server).await.expect("PostgreSQL at ONCEBOX_TEST_POSTGRES");
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
     }
 }
 
+impl Drop for Database {
+    fn drop(&mut self) {
+        // Nothing can be awaited here, so a thread does.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(self.on_server(format!("DROP DATABASE {} WITH (FORCE)", self.name)));
+            });
+        });
+    }
+}
+
+/// Runs a test against a new database.
+pub async fn with_database<F: Future<Output = ()>>(test: impl FnOnce(String) -> F) {
+    let database = Database::create().await;
+    test(database.url.clone()).await;
+}
+
 /// The same with a migrated store.
-pub async fn with_store<F: Future<Output = ()> + Send + 'static>(
-    test: impl FnOnce(PgStore, String) -> F + Send + 'static,
-) {
+pub async fn with_store<F: Future<Output = ()>>(test: impl FnOnce(PgStore, String) -> F) {
     with_database(|url| async move {
         let store = PgStore::connect(&url).await.unwrap();
         store.migrate().await.unwrap();

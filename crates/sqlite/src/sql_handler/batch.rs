@@ -9,8 +9,8 @@ use oncebox_core::config::{PayloadKind, Step};
 use oncebox_core::statement::Param;
 use oncebox_core::{Failure, Message, StoreResult};
 use serde_json::{Value as Json, json};
-use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteArguments;
+use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::error::SqlHandlerError;
 use super::statements::{Statements, together};
@@ -22,25 +22,19 @@ const CREATE: &str = r#"CREATE TEMP TABLE IF NOT EXISTS oncebox_messages (
     place INTEGER PRIMARY KEY, id TEXT, key TEXT, payload, headers TEXT, topic TEXT, partition INTEGER,
     "offset" INTEGER, "timestamp" TEXT, tenant TEXT)"#;
 
-// Bytes have no place in JSON: they travel as one blob, and the JSON says where each payload lies in it.
-const FILL: &str = "INSERT INTO temp.oncebox_messages
-    SELECT m.key, m.value->>0, m.value->>1,
-        CASE json_type(m.value, '$[2]')
-            WHEN 'array' THEN substr(?2, m.value->>'$[2][0]', m.value->>'$[2][1]')
-            ELSE m.value->>2 END,
-        m.value->>3, m.value->>4, m.value->>5, m.value->>6, m.value->>7, m.value->>8
-    FROM json_each(?1) m";
-
 const CLEAR: &str = "DELETE FROM temp.oncebox_messages";
 
 const MESSAGES: &str = r#"messages AS (SELECT id, key, payload, headers, topic, partition, "offset", "timestamp", tenant
     FROM temp.oncebox_messages)"#;
+
+const FILLING: &str = "filling the relation of messages";
 
 /// A handler that runs once per batch.
 #[derive(Debug)]
 pub(super) struct Batch {
     wanted: Wanted,
     statements: Statements,
+    fill: Arc<str>,
     text: Arc<str>,
 }
 
@@ -50,21 +44,53 @@ impl Batch {
         steps: &[Step],
         payload: PayloadKind,
     ) -> Result<Self, SqlHandlerError> {
-        sqlx::query(CREATE).execute(&mut *conn).await.context("creating the relation of messages")?;
+        sqlx::query(CREATE).execute(&mut *conn).await.context(FILLING)?;
         let statements = Statements::prepare(conn, steps, render).await?;
-        let text = together(steps.iter().map(render));
-        Ok(Self { wanted: Wanted { used: used(steps), payload }, statements, text })
+        let wanted = Wanted { used: used(steps), payload };
+        let fill = fill_text(&wanted).into();
+        Ok(Self { wanted, statements, fill, text: together(steps.iter().map(render)) })
     }
 
     pub(super) async fn apply(&self, conn: &mut SqliteConnection, fresh: &[Message]) -> Result<(), Failure> {
         let values = self.wanted.values(fresh)?;
-        fill(conn, &values).await.map_err(Failure::of_batch)?;
+        self.fill(conn, &values).await.map_err(Failure::of_batch)?;
         let run = self.statements.run(conn, &self.text, SqliteArguments::default()).await;
         let only = (fresh.len() == 1).then_some(0);
         run.map_err(|stopped| Failure { at: only, error: stopped.error })?;
-        sqlx::query(CLEAR).execute(conn).await.context("clearing the messages").map_err(Failure::of_batch)?;
+        // A rollback empties the table as well, so only success has to.
+        sqlx::query(CLEAR).execute(conn).await.context(FILLING).map_err(Failure::of_batch)?;
         Ok(())
     }
+
+    async fn fill(&self, conn: &mut SqliteConnection, messages: &[Values<'_>]) -> StoreResult<()> {
+        // One byte in front: substr() of an empty blob is NULL.
+        let mut bytes = vec![0];
+        let mut row = |values: &Values<'_>| {
+            let used = self.wanted.used.iter().map(|param| &values[param.index() - 1]);
+            Json::from_iter(used.map(|value| to_json(value, &mut bytes)))
+        };
+        let rows = Json::from_iter(messages.iter().map(&mut row)).to_string();
+        sqlx::query(CREATE).execute(&mut *conn).await.context(FILLING)?;
+        let fill = sqlx::query(AssertSqlSafe(self.fill.clone()));
+        fill.bind(rows).bind(bytes).execute(conn).await.context(FILLING)?;
+        Ok(())
+    }
+}
+
+/// Fills the columns that are used, from JSON. Bytes have no place in JSON: they travel as one blob, and the JSON says
+/// where each payload lies in it.
+fn fill_text(wanted: &Wanted) -> String {
+    let (mut columns, mut values) = (String::new(), String::new());
+    for (at, param) in wanted.used.iter().enumerate() {
+        columns += &format!(", \"{}\"", param.name());
+        values += &match (param, wanted.payload) {
+            (Param::Payload, PayloadKind::Bytes) => {
+                format!(", substr(?2, m.value->>'$[{at}][0]', m.value->>'$[{at}][1]')")
+            }
+            _ => format!(", m.value->>{at}"),
+        };
+    }
+    format!("INSERT INTO temp.oncebox_messages (place{columns}) SELECT m.key{values} FROM json_each(?1) m")
 }
 
 fn render(step: &Step) -> String {
@@ -77,19 +103,6 @@ fn used(steps: &[Step]) -> std::collections::BTreeSet<Param> {
     let mentioned =
         |param: &Param| sources.iter().any(|source| source.contains('*') || source.contains(param.name()));
     Param::ALL.into_iter().filter(mentioned).collect()
-}
-
-/// A rollback empties the table as well, so only success has to.
-async fn fill(conn: &mut SqliteConnection, messages: &[Values<'_>]) -> StoreResult<()> {
-    // One byte in front: substr() of an empty blob is NULL.
-    let mut bytes = vec![0];
-    let rows =
-        messages.iter().map(|values| Json::from_iter(values.iter().map(|value| to_json(value, &mut bytes))));
-    let rows = Json::from_iter(rows).to_string();
-    let doing = "filling the relation of messages";
-    sqlx::query(CREATE).execute(&mut *conn).await.context(doing)?;
-    sqlx::query(FILL).bind(rows).bind(bytes).execute(conn).await.context(doing)?;
-    Ok(())
 }
 
 fn to_json(value: &Value<'_>, bytes: &mut Vec<u8>) -> Json {

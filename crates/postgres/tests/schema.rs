@@ -1,0 +1,165 @@
+//! The schema, and what other languages use of it.
+
+mod support;
+
+use oncebox_core::{
+    Admin, ConsumerName, DeadFilter, DeadLetter, FindingLevel, Headers, MessageId, ReceiptKey, Record, Store,
+    Tenant,
+};
+use sqlx::{Connection, PgConnection};
+use support::{apply, claims, consumer, execute, number, with_store};
+use uuid::Uuid;
+
+fn random_text(most: usize) -> String {
+    let alphabet = ['a', 'Z', '0', '-', 'ü', '漢', '😀', '\\', '\'', '"', ' ', '\n', '%'];
+    (0..fastrand::usize(0..=most)).map(|_| fastrand::choice(alphabet).unwrap()).collect()
+}
+
+fn random_id() -> String {
+    match fastrand::u8(0..6) {
+        0 => Uuid::now_v7().to_string(),
+        1 => Uuid::now_v7().to_string().to_uppercase(),
+        2 => Uuid::from_u128(fastrand::u128(..)).to_string(),
+        3 => {
+            // Almost a UUIDv7: one character is another one.
+            let mut id: Vec<char> = Uuid::now_v7().to_string().chars().collect();
+            let at = fastrand::usize(..id.len());
+            id[at] = fastrand::choice(*b"0789abfg-\n").map(char::from).unwrap();
+            id.into_iter().collect()
+        }
+        4 => format!("{}\n", Uuid::now_v7()),
+        _ => format!("x{}", random_text(40)),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sql_and_rust_compute_the_same_key() {
+    with_store(|store, _| async move {
+        let (mut consumers, mut tenants, mut ids, mut keys) = (vec![], vec![], vec![], vec![]);
+        for _ in 0..5_000 {
+            let consumer = ConsumerName::new(format!("c{}", fastrand::u8(..))).unwrap();
+            let tenant = Tenant::new(random_text(8)).unwrap();
+            let id = MessageId::new(random_id()).unwrap();
+            keys.push(Uuid::from_bytes(*ReceiptKey::of(&consumer, &tenant, &id).as_bytes()));
+            consumers.push(consumer.to_string());
+            tenants.push(tenant.to_string());
+            ids.push(id.to_string());
+        }
+        let wrong: Vec<String> = sqlx::query_scalar(
+            "SELECT m FROM unnest($1::text[], $2::text[], $3::text[], $4::uuid[]) u(c, t, m, k) \
+             WHERE oncebox_receipt_key(c, m, t) <> k",
+        )
+        .bind(&consumers)
+        .bind(&tenants)
+        .bind(&ids)
+        .bind(&keys)
+        .fetch_all(store.pool())
+        .await
+        .unwrap();
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let timed = keys.iter().filter(|key| key.as_bytes()[0] < 0x80).count();
+        assert!(timed > 500, "UUIDv7 were among them: {timed}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_languages_claim_the_same_receipts() {
+    with_store(|store, url| async move {
+        let mut conn = PgConnection::connect(&url).await.unwrap();
+        let fresh = "SELECT oncebox_claim('stock', 'a')";
+        assert!(sqlx::query_scalar::<_, bool>(fresh).fetch_one(&mut conn).await.unwrap());
+        assert!(!sqlx::query_scalar::<_, bool>(fresh).fetch_one(&mut conn).await.unwrap());
+        assert_eq!(apply(&store, &["a", "b"]).await, [false, true]);
+        let named = "SELECT oncebox_claim(consumer => 'stock', message_id => 'a', tenant => 'acme')";
+        assert!(sqlx::query_scalar::<_, bool>(named).fetch_one(&mut conn).await.unwrap());
+        for wrong in [
+            "SELECT oncebox_claim('stock', NULL)",
+            "SELECT oncebox_claim('stock', '')",
+            "SELECT oncebox_claim('no spaces', 'a')",
+            "SELECT oncebox_claim(NULL, 'a')",
+            "SELECT oncebox_claim('stock', 'a', NULL)",
+            "SELECT oncebox_claim('stock', repeat('x', 513))",
+        ] {
+            let error = sqlx::query(wrong).execute(&mut conn).await.unwrap_err();
+            let code = error.as_database_error().and_then(|e| e.code()).unwrap().into_owned();
+            assert_eq!(code, "22023", "{wrong}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_work_from_any_search_path() {
+    with_store(|store, url| async move {
+        execute(&store, "CREATE SCHEMA elsewhere").await;
+        let mut conn = PgConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql("SET search_path = elsewhere").execute(&mut conn).await.unwrap();
+        let fresh = "SELECT public.oncebox_claim('stock', 'a')";
+        assert!(sqlx::query_scalar::<_, bool>(fresh).fetch_one(&mut conn).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_of_its_own_by_the_search_path() {
+    with_store(|store, url| async move {
+        execute(&store, "CREATE SCHEMA erp").await;
+        let url = format!("{url}&options[search_path]=erp");
+        let other = oncebox_postgres::PgStore::connect(&url).await.unwrap();
+        assert_eq!(other.migrate().await.unwrap().len(), store.migrations().await.unwrap().len());
+        assert_eq!(apply(&other, &["a"]).await, [true]);
+        assert_eq!(number(&store, "SELECT count(*) FROM erp.oncebox_inbox").await, 1);
+        assert_eq!(number(&store, "SELECT count(*) FROM public.oncebox_inbox").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_dead_letters_come_back_as_they_were() {
+    with_store(|store, _| async move {
+        let mut record = Record::at("t", 1, 2);
+        record.key = Some(vec![7_u8; 10_000].into());
+        record.payload = Some(vec![0_u8, 255].into());
+        record.headers = Headers::from_iter([
+            ("nul\0name", None),
+            ("v", Some("nul\0value".into())),
+            ("raw", Some(vec![0xff_u8].into())),
+        ]);
+        record.timestamp_ms = Some(-5);
+        let letter = DeadLetter {
+            tenant: Tenant::none(),
+            message_id: None,
+            record,
+            error: format!("nul\0 and {}", "long ".repeat(10_000)),
+            attempts: u32::MAX,
+        };
+        let mut txn = store.claim(&consumer(), &[]).await.unwrap().txn;
+        store.park(&mut txn, &consumer(), std::slice::from_ref(&letter)).await.unwrap();
+        store.commit(txn, None).await.unwrap();
+        let found = store.dead_letters(&DeadFilter { limit: 10, ..DeadFilter::default() }).await.unwrap();
+        assert_eq!(found[0].letter.record, letter.record);
+        assert_eq!(found[0].letter.error.len(), 8 * 1024);
+        let mut txn = store.claim(&consumer(), &claims(&["x"])).await.unwrap().txn;
+        let key = letter.record.key.as_deref().unwrap();
+        let at = oncebox_core::PositionKey { consumer: consumer(), topic: "t".into(), partition: 1 };
+        assert_eq!(store.parked_keys(&mut txn, &at, &[b"other", key]).await.unwrap(), [key.to_vec()]);
+        store.rollback(txn).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_say_what_to_do() {
+    with_store(|store, url| async move {
+        let name = url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
+        assert!(store.check().await.unwrap().iter().all(|finding| finding.level != FindingLevel::Error));
+        execute(&store, &format!("ALTER DATABASE {name} SET synchronous_commit = off")).await;
+        let store = oncebox_postgres::PgStore::connect(&url).await.unwrap();
+        let findings = store.check().await.unwrap();
+        let found = findings.iter().find(|finding| finding.subject == "synchronous_commit").unwrap();
+        assert_eq!(found.level, FindingLevel::Warning);
+        assert!(found.detail.contains("Set it to on"));
+    })
+    .await;
+}
