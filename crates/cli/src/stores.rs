@@ -81,7 +81,12 @@ where
     let url = config.url.expose();
     match config.kind {
         StoreKind::Postgres => {
-            let store = PgStore::builder(url).max_connections(config.max_connections).connect().await?;
+            let by_day = config.partition_receipts == PartitionReceipts::Day;
+            let store = PgStore::builder(url)
+                .max_connections(config.max_connections)
+                .partition_receipts(by_day)
+                .connect()
+                .await?;
             command.run(store).await
         }
         StoreKind::Sqlite => command.run(SqliteStore::connect(url).await?).await,

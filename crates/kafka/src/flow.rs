@@ -1,10 +1,10 @@
 //! Backpressure: what happens when the engine has enough.
 //!
 //! A pause is dear: librdkafka throws away what it has fetched ahead of that partition and fetches it again after the
-//! resume, from behind the last record it delivered. So a short stall is waited out. While all partitions are full the reader does not poll, and the records stay
-//! where they are, in librdkafka's own bounded queue; while only some are, their streams take a little more than they want.
-//! A stall that lasts is a pause, because the reader must go on polling: for the other partitions, for rebalances, for
-//! commits.
+//! resume, from behind the last record it delivered. So a short stall is waited out: the reader does not poll for a moment,
+//! and the records stay where they are, in librdkafka's own bounded queue. A stall that lasts is a pause, because the reader
+//! must go on polling: for the other partitions, for rebalances. It is patient when all partitions are full, and then nobody
+//! has to wait for one of them; it is not when others could go on.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,10 @@ use tracing::debug;
 use crate::callbacks::Callbacks;
 use crate::partition::{Partition, Partitions, Phase};
 
-/// How long a stall may last before it is a pause.
+/// How long a stall of all partitions may last before it is a pause.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How many bytes a full stream may take beyond its bounds before it is paused, small messages counting as 256 bytes.
-const OVERSHOOT: usize = 512 * 1024;
-const SMALLEST: usize = 256;
+/// How long a stall of some partitions may hold up the others.
+const COURTESY: Duration = Duration::from_millis(5);
 /// librdkafka answers a seek without asking a broker.
 const SEEK: Duration = Duration::from_secs(1);
 
@@ -31,45 +30,40 @@ pub(crate) enum Pace {
     Wait,
     /// Something is paused or not begun: look again soon.
     LookAgain,
-    /// All that flows is full: do not poll for a moment.
+    /// A partition is full: do not poll for a moment.
     HoldBack,
 }
 
-/// After a record of that size was pushed. True if the stream has enough with this one.
-pub(crate) fn pushed(partition: &mut Partition, bytes: usize) -> bool {
-    match &mut partition.phase {
-        Phase::Full { overshoot, .. } => {
-            *overshoot += bytes.max(SMALLEST);
-            false
-        }
-        Phase::Flowing if partition.stream.is_full() => {
-            partition.phase = Phase::Full { since: Instant::now(), overshoot: 0 };
-            true
-        }
-        _ => false,
+/// After a record was pushed. True if the stream has enough with this one.
+pub(crate) fn is_filled(partition: &mut Partition) -> bool {
+    let filled = partition.phase == Phase::Flowing && partition.stream.is_full();
+    if filled {
+        partition.phase = Phase::Full { since: Instant::now() };
     }
+    filled
 }
 
 /// Pauses what has been full for too long, resumes what has room again, and says how to go on.
 pub(crate) fn regulate(consumer: &BaseConsumer<Callbacks>, partitions: &mut Partitions) -> KafkaResult<Pace> {
-    let (mut flowing, mut full, mut waiting) = (false, false, false);
+    let others_flow = partitions.iter().any(|p| p.phase == Phase::Flowing);
+    let patience = if others_flow { COURTESY } else { PATIENCE };
+    let mut pace = Pace::Wait;
     for partition in partitions.iter_mut() {
-        partition.phase = next_phase(consumer, partition)?;
-        match partition.phase {
-            Phase::Flowing => flowing = true,
-            Phase::Full { .. } => full = true,
-            Phase::Paused | Phase::Waiting { .. } => waiting = true,
-            Phase::Stopped => {}
-        }
+        partition.phase = next_phase(consumer, partition, patience)?;
+        pace = match partition.phase {
+            Phase::Full { .. } => Pace::HoldBack,
+            Phase::Paused | Phase::Waiting { .. } if pace == Pace::Wait => Pace::LookAgain,
+            _ => pace,
+        };
     }
-    Ok(match (flowing, full, waiting) {
-        (false, true, _) => Pace::HoldBack,
-        (true, false, false) | (false, false, false) => Pace::Wait,
-        _ => Pace::LookAgain,
-    })
+    Ok(pace)
 }
 
-fn next_phase(consumer: &BaseConsumer<Callbacks>, partition: &mut Partition) -> KafkaResult<Phase> {
+fn next_phase(
+    consumer: &BaseConsumer<Callbacks>,
+    partition: &mut Partition,
+    patience: Duration,
+) -> KafkaResult<Phase> {
     if partition.stream.stopped().is_some() && partition.phase != Phase::Stopped {
         if partition.is_fetched() {
             pause(consumer, partition)?;
@@ -78,7 +72,7 @@ fn next_phase(consumer: &BaseConsumer<Callbacks>, partition: &mut Partition) -> 
     }
     match partition.phase {
         Phase::Full { .. } if partition.stream.has_room() => Ok(Phase::Flowing),
-        Phase::Full { since, overshoot } if overshoot > OVERSHOOT || since.elapsed() > PATIENCE => {
+        Phase::Full { since } if since.elapsed() > patience => {
             pause(consumer, partition)?;
             Ok(Phase::Paused)
         }

@@ -16,7 +16,7 @@ pub(crate) enum Phase {
     /// Records come and go.
     Flowing,
     /// The engine has more than it wants, for the moment: not paused yet.
-    Full { since: Instant, overshoot: usize },
+    Full { since: Instant },
     /// Paused until the engine has room.
     Paused,
     /// Not fetched, or paused for good; an operator must act.

@@ -222,12 +222,11 @@ fn deliver(partitions: &mut Partitions, message: &BorrowedMessage<'_>) -> Delive
         return Delivered::Dropped;
     }
     let record = to_record(message, &partition.topic);
-    let (offset, bytes) = (record.offset, record.byte_len());
     if !partition.stream.push(record) {
         return Delivered::Dropped;
     }
-    partition.last_pushed = Some(offset);
-    if flow::pushed(partition, bytes) { Delivered::Filled } else { Delivered::Pushed }
+    partition.last_pushed = Some(message.offset());
+    if flow::is_filled(partition) { Delivered::Filled } else { Delivered::Pushed }
 }
 
 /// Most errors come as a notice as well, with more words; only the fatal ones matter here.

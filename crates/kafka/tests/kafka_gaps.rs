@@ -46,7 +46,7 @@ async fn messages_removed_while_reading_stop_only_their_partition() {
     sender.flush();
     let memory = Memory::default();
     memory.get().pace = Duration::from_millis(100);
-    let source = Kafka::brokers(&brokers).source([topic.as_str()]).group(unique("g"));
+    let source = Kafka::brokers(&brokers).property("debug","cgrp,topic,fetch").source([topic.as_str()]).group(unique("g"));
     let running = Running::start_with("c", &memory, source, tiny);
     eventually("the first messages", || memory.count() > 10).await;
     topics.cut(&topic, 0, 9_000).await;

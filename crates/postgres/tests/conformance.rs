@@ -1,5 +1,7 @@
 //! The PostgreSQL store does what every store must do, with its receipts in one table and in partitions.
 
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
 mod support;
 
 use std::time::Duration;

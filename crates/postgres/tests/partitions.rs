@@ -1,5 +1,7 @@
 //! Receipts in partitions by day.
 
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
 mod support;
 
 use std::sync::Arc;

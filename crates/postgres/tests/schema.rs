@@ -1,5 +1,7 @@
 //! The schema, and what other languages use of it.
 
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
 mod support;
 
 use oncebox_core::{

@@ -1,5 +1,7 @@
 //! Handlers in SQL against a real server.
 
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
 mod support;
 
 use bytes::Bytes;

@@ -1,5 +1,7 @@
 //! The hot path against a real server: what happens when transactions meet, die or are taken over.
 
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
 mod support;
 
 use std::time::Duration;

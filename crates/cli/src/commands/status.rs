@@ -82,7 +82,7 @@ fn as_json(status: &StoreStatus, ends: &Ends) -> Value {
             "pending": status.outbox_pending,
             "oldest_seconds": status.outbox_oldest.map(|age| age.as_secs_f64()),
         },
-        "kafka": ends.error(),
+        "kafka_error": ends.error(),
     })
 }
 

@@ -59,7 +59,7 @@ async fn a_rebalance_in_the_middle_of_a_batch() {
     world.topic.send(&all);
     let gate = world.db.close_gate().await;
     let first = world.start();
-    eventually("all partitions are in the middle of a batch", async || waiting_handlers(&world).await == 4)
+    eventually("all partitions are in the middle of a batch", async || world.waiting_handlers().await == 4)
         .await;
 
     let second = world.start();
@@ -73,16 +73,6 @@ async fn a_rebalance_in_the_middle_of_a_batch() {
     world.has_exactly(&all).await;
     first.stop();
     second.stop();
-}
-
-async fn waiting_handlers(world: &World) -> i64 {
-    world
-        .db
-        .number(
-            "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
-             WHERE a.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted",
-        )
-        .await
 }
 
 /// Cause four: an operator who sets the group back.

@@ -6,7 +6,12 @@
 
 mod crash;
 mod duplicates;
+mod outage;
 mod poison;
+mod purge;
+mod shutdown;
+mod soak;
 #[path = "../support/mod.rs"]
 mod support;
+mod truncated;
 mod zombie;

@@ -58,8 +58,10 @@ impl World {
 
     /// The committed offset of no partition is beyond its position.
     pub(crate) async fn kafka_is_not_ahead(&self) {
+        // In this order, since both move.
+        let committed = self.topic.committed(&self.consumer);
         let positions = self.positions_of(&self.consumer).await;
-        for (partition, committed) in (0..).zip(self.topic.committed(&self.consumer)) {
+        for (partition, committed) in (0..).zip(committed) {
             let next = positions.iter().find(|(p, _)| *p == partition).map_or(0, |(_, next)| *next);
             assert!(
                 committed.unwrap_or(0) <= next,

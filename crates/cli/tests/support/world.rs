@@ -120,6 +120,16 @@ impl World {
             .await
     }
 
+    /// How many transactions stand before the gate.
+    pub(crate) async fn waiting_handlers(&self) -> i64 {
+        self.db
+            .number(
+                "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+                 WHERE a.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted",
+            )
+            .await
+    }
+
     /// The texts of a column of the dead letters, in their order.
     pub(crate) async fn dead(&self, column: &str) -> Vec<String> {
         self.db.texts(&format!("SELECT {column} FROM oncebox_dead ORDER BY number")).await

@@ -30,27 +30,28 @@ impl Database {
         let root = base.rsplit_once('/').map_or(base, |(root, _)| root);
         let url = format!("{root}/{name}?{query}");
         let server = PgConnectOptions::from_str(&server).expect("ONCEBOX_TEST_POSTGRES is no PostgreSQL URL");
-        let database = Self { name, url, server };
-        database.on_server(format!("CREATE DATABASE {}", database.name)).await;
-        database
+        run(&server, format!("CREATE DATABASE {name}")).await.expect("a superuser at ONCEBOX_TEST_POSTGRES");
+        Self { name, url, server }
     }
+}
 
-    async fn on_server(&self, sql: String) {
-        let mut conn =
-            PgConnection::connect_with(&self.server).await.expect("PostgreSQL at ONCEBOX_TEST_POSTGRES");
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
-    }
+async fn run(server: &PgConnectOptions, sql: String) -> sqlx::Result<()> {
+    let mut conn = PgConnection::connect_with(server).await?;
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await?;
+    conn.close().await
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // Nothing can be awaited here, so a thread does.
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(self.on_server(format!("DROP DATABASE {} WITH (FORCE)", self.name)));
-            });
-        });
+        let dropped = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(run(&self.server, format!("DROP DATABASE {} WITH (FORCE)", self.name)))
+        };
+        // Nothing can be awaited here, so a thread does. It must not panic: the test may be panicking already.
+        let outcome = std::thread::scope(|scope| scope.spawn(dropped).join());
+        if !matches!(outcome, Ok(Ok(()))) {
+            eprintln!("the database {} was left behind", self.name);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::statements::{Statements, together};
 use super::values::{Value, Values, Wanted};
 
 /// How many messages travel together.
-const TOGETHER: usize = 1;
+const TOGETHER: usize = 16;
 
 /// A handler that runs for every message.
 #[derive(Debug)]

@@ -1,0 +1,142 @@
+//! The database, or the way to it, goes away in the middle of the work.
+
+use std::time::Duration;
+
+use crate::support::database::Kind;
+use crate::support::eventually;
+use crate::support::orders::orders;
+use crate::support::proxy::Proxy;
+use crate::support::world::World;
+
+/// An operator, a failover or a pooler ends the daemon's connections again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_terminated_again_and_again() {
+    let mut world = World::new(Kind::Postgres, 3).await;
+    world.inbox(|inbox| inbox.set("batch", "{ messages = 10 }"));
+    let all = orders(0..1500);
+    world.topic.send(&all[..500]);
+    let mut daemon = world.start();
+    let mut terminated = 0;
+    for round in 1..=20 {
+        world.effects_reach(round * 40).await;
+        terminated += world.db.terminate_daemons().await;
+        if round == 10 {
+            world.topic.send(&all[500..]);
+        }
+    }
+    world.caught_up().await;
+    assert!(terminated >= 20, "{terminated} connections were ended");
+    assert!(daemon.is_running());
+    world.has_exactly(&all).await;
+    assert_eq!(world.dead("error").await, [""; 0], "no message is to blame");
+    daemon.stop();
+}
+
+/// The network cuts all connections, at any point of the conversation.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_network_is_cut_again_and_again() {
+    let mut world = World::new(Kind::Postgres, 3).await;
+    let proxy = Proxy::before(&world.db.url).await;
+    world.config.store = proxy.url(&world.db.url);
+    world.inbox(|inbox| inbox.set("batch", "{ messages = 10 }"));
+    let all = orders(0..1500);
+    world.topic.send(&all);
+    let mut daemon = world.start();
+    for round in 1..=20 {
+        world.effects_reach(round * 60).await;
+        proxy.cut();
+        // For a while nobody is there at all.
+        if round % 5 == 0 {
+            proxy.refuse(true);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            proxy.refuse(false);
+        }
+    }
+    world.caught_up().await;
+    assert!(daemon.is_running());
+    world.has_exactly(&all).await;
+    assert_eq!(world.dead("error").await, [""; 0], "no message is to blame");
+    daemon.stop();
+}
+
+/// The database commits and the daemon never hears of it: was it applied, or not?
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_to_a_commit_is_lost() {
+    let mut world = World::new(Kind::Postgres, 2).await;
+    let proxy = Proxy::before(&world.db.url).await;
+    world.config.store = proxy.url(&world.db.url);
+    world.inbox(|inbox| inbox.set("batch", "{ messages = 10 }"));
+    let all = orders(0..600);
+    world.topic.send(&all[..100]);
+    let daemon = world.start();
+    world.caught_up().await;
+    proxy.lose_answers(4);
+    world.topic.send(&all[100..]);
+    world.caught_up().await;
+    proxy.lose_answers(0);
+    assert!(proxy.lost() >= 5, "{} answers were lost", proxy.lost());
+    assert!(world.duplicates().await > 0, "batches were tried again and found applied");
+    world.has_exactly(&all).await;
+    assert_eq!(world.dead("error").await, [""; 0], "no message is to blame");
+    daemon.stop();
+}
+
+/// The database is away: the daemon stays, says so, and goes on by itself when it is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_database_is_away_for_a_while() {
+    let world = World::new(Kind::Postgres, 2).await;
+    let all = orders(0..300);
+    world.topic.send(&all[..100]);
+    let mut daemon = world.start();
+    world.caught_up().await;
+    eventually("all is well", async || daemon.health().await.is_some_and(|(status, _)| status == 200)).await;
+
+    world.db.allow_connections(false).await;
+    world.db.terminate_daemons().await;
+    world.topic.send(&all[100..200]);
+    for name in ["store".to_owned(), format!("inbox:{}", world.consumer)] {
+        eventually(&format!("/healthz shows the trouble of {name}"), async || {
+            let Some((_, health)) = daemon.health().await else { return false };
+            let loops = health["loops"].as_array().cloned().unwrap_or_default();
+            let trouble = |l: &serde_json::Value| {
+                l["name"] == name.as_str()
+                    && l["error"].as_str().is_some_and(|e| e.contains("not currently accepting connections"))
+            };
+            loops.iter().any(trouble)
+        })
+        .await;
+    }
+    eventually("/healthz is red", async || daemon.health().await.is_some_and(|(status, _)| status == 503))
+        .await;
+    assert!(daemon.is_running());
+
+    world.db.allow_connections(true).await;
+    world.topic.send(&all[200..]);
+    world.caught_up().await;
+    world.has_exactly(&all).await;
+    eventually("all is well", async || daemon.health().await.is_some_and(|(status, _)| status == 200)).await;
+    daemon.stop();
+}
+
+/// It is not there yet when the daemon starts: the daemon waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_starts_before_its_database() {
+    let world = World::new(Kind::Postgres, 1).await;
+    let all = orders(0..50);
+    world.topic.send(&all);
+    world.db.allow_connections(false).await;
+    let mut daemon = world.start();
+    eventually("it says what it waits for", async || {
+        let ready = daemon.get("/readyz").await;
+        let health = daemon.get("/healthz").await;
+        ready.is_some_and(|page| page.status == 503)
+            && health.is_some_and(|page| page.body.contains("not currently accepting connections"))
+    })
+    .await;
+    assert!(daemon.is_running());
+    world.db.allow_connections(true).await;
+    daemon.ready().await;
+    world.caught_up().await;
+    world.has_exactly(&all).await;
+    daemon.stop();
+}

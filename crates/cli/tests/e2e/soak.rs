@@ -1,0 +1,51 @@
+//! Many messages, many copies, many kills.
+
+use crate::support::database::Kind;
+use crate::support::orders::{Order, SKUS};
+use crate::support::world::World;
+
+const UNIQUE: u32 = 83_334;
+const KILLS: i64 = 6;
+
+/// 100,000 records of which a sixth are copies (20 % of the different ones), two processes, six of them killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_messages_and_six_kills() {
+    let mut world = World::new(Kind::Postgres, 6).await;
+    world.inbox(|inbox| inbox.set("batch", "{ messages = 500 }"));
+    let all: Vec<Order> = (0..UNIQUE).map(Order::number).collect();
+    let mut records = Vec::with_capacity(100_001);
+    for (nth, order) in all.iter().enumerate() {
+        records.push(order.clone());
+        match nth % 10 {
+            // At once, or a good while later.
+            3 => records.push(order.clone()),
+            7 if nth > 5_000 => records.push(all[nth - 5_000].clone()),
+            _ => {}
+        }
+    }
+    // Each article sees its orders ascending, so that copies are the only ones to come late.
+    assert!(u32::try_from(records.len()).expect("few") > UNIQUE + UNIQUE / 6);
+    world.topic.send(&records);
+
+    let mut daemons = [world.start(), world.start()];
+    for kill in 1..=KILLS {
+        world.effects_reach(kill * i64::from(UNIQUE) / (KILLS + 1)).await;
+        let slot = usize::try_from(kill).expect("few") % 2;
+        let killed = std::mem::replace(&mut daemons[slot], world.start());
+        killed.kill();
+        world.snapshot_is_whole().await;
+        world.kafka_is_not_ahead().await;
+    }
+    world.caught_up().await;
+    world.has_exactly(&all).await;
+    let skipped = world.duplicates().await;
+    let copies = i64::try_from(records.len()).expect("few") - i64::from(UNIQUE);
+    assert!(skipped >= copies, "{copies} copies were sent, {skipped} were skipped");
+    assert_eq!(
+        world.db.number("SELECT CAST(COUNT(DISTINCT sku) AS BIGINT) FROM ledger").await,
+        i64::from(SKUS)
+    );
+    for daemon in daemons {
+        daemon.stop();
+    }
+}
