@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ pub(crate) struct Shared {
     queued_bytes: AtomicUsize,
     capacity: BatchBounds,
     stopped: OnceLock<String>,
+    fenced: AtomicBool,
     closed: Mutex<bool>,
     closed_signal: Condvar,
 }
@@ -86,6 +87,7 @@ impl Stream {
                 bytes: batch.bytes.saturating_mul(2),
             },
             stopped: OnceLock::new(),
+            fenced: AtomicBool::new(false),
             closed: Mutex::new(false),
             closed_signal: Condvar::new(),
         }))
@@ -167,6 +169,14 @@ impl Stream {
         self.0.stopped.get().map(String::as_str)
     }
 
+    /// Whether it stands still because another process has acquired the position. If the source still has the partition
+    /// after a while, it should close this stream and open a new one: an acquisition that was late may have come from a
+    /// process that no longer has it.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.0.fenced.load(Ordering::Relaxed)
+    }
+
     /// Stops the partition for a reason that an operator must see.
     pub fn stop(&self, reason: impl Into<String>) {
         if self.0.stopped.set(reason.into()).is_ok() {
@@ -209,6 +219,11 @@ impl Shared {
         if let Some(on_settled) = &self.on_settled {
             on_settled(offsets);
         }
+    }
+
+    /// Another process owns the position.
+    pub(crate) fn mark_fenced(&self) {
+        self.fenced.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn mark_closed(&self) {

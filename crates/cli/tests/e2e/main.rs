@@ -5,7 +5,10 @@
 //! a time to pass: they wait for what they want to see, with a deadline that only a failure reaches.
 
 mod crash;
+mod dead;
 mod duplicates;
+mod migrate;
+mod odd;
 mod outage;
 mod poison;
 mod purge;
@@ -13,5 +16,6 @@ mod shutdown;
 mod soak;
 #[path = "../support/mod.rs"]
 mod support;
+mod surface;
 mod truncated;
 mod zombie;

@@ -98,6 +98,16 @@ impl Database {
         done.unwrap_or_else(|e| panic!("{sql}: {e}"))
     }
 
+    /// Runs a script of many statements.
+    pub(crate) async fn script(&self, sql: &str) {
+        let sql = AssertSqlSafe(sql.to_owned());
+        let done = match &self.pool {
+            Pool::Postgres(pool) => sqlx::raw_sql(sql).execute(pool).await.map(drop),
+            Pool::Sqlite(pool) => sqlx::raw_sql(sql).execute(pool).await.map(drop),
+        };
+        done.expect("the script runs");
+    }
+
     /// The number that a query answers; it has to be a BIGINT.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let sql_text = AssertSqlSafe(sql.to_owned());

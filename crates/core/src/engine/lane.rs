@@ -105,7 +105,10 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         let attempts = loop {
             match self.store.record_attempt(owner, item.offset()).await {
                 Ok(attempts) => break attempts,
-                Err(e) if e.class == ErrorClass::Fenced => return End::Stopped(e.to_string()),
+                Err(e) if e.class == ErrorClass::Fenced => {
+                    shared.mark_fenced();
+                    return End::Stopped(e.to_string());
+                }
                 Err(e) => {
                     troubles += 1;
                     self.report_trouble(shared, &e.to_string(), troubles, health);

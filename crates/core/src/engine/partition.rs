@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 use super::Engine;
 use super::lane::CrashGuard;
 use super::settle::TROUBLE_BACKOFF;
-use crate::error::{StoreResult, describe};
+use crate::error::{ErrorClass, StoreResult, describe};
 use crate::failpoint::failpoint;
 use crate::handler::Apply;
 use crate::monitor::LoopHandle;
@@ -76,7 +76,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             topic: Arc::clone(&shared.topic),
             partition: shared.partition,
         };
-        let owner = self.persist(shared, health, || self.store.acquire(&key)).await?;
+        let owner = self.persist(stream, health, || self.store.acquire(&key)).await?;
         failpoint("after-acquire");
         let guard = self.guard_for(&owner);
         shared.owner.set(owner.clone()).ok()?;
@@ -91,7 +91,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             }
         }
         let start = *shared.start.get()?;
-        self.persist(shared, health, || self.store.begin_at(&owner, start)).await?;
+        self.persist(stream, health, || self.store.begin_at(&owner, start)).await?;
         info!(consumer = %self.consumer, topic = %shared.topic, partition = shared.partition, start, epoch = owner.epoch, "partition taken over");
         Some(guard)
     }
@@ -110,7 +110,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
     /// Repeats a store operation until it succeeds or the stream closes. A fence stops the stream.
     async fn persist<T, F>(
         &self,
-        shared: &Shared,
+        stream: &Stream,
         health: &LoopHandle,
         mut operation: impl FnMut() -> F,
     ) -> Option<T>
@@ -118,12 +118,18 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         F: Future<Output = StoreResult<T>> + Send,
         T: Send,
     {
+        let shared = &stream.0;
         let mut troubles = 0;
         loop {
             match operation().await {
                 Ok(value) => {
                     health.succeeded();
                     return Some(value);
+                }
+                Err(e) if e.class == ErrorClass::Fenced => {
+                    shared.mark_fenced();
+                    stream.stop(describe(&e));
+                    return None;
                 }
                 Err(e) => {
                     troubles += 1;

@@ -60,6 +60,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             };
             let wait = match trouble {
                 Trouble::Fenced => {
+                    shared.mark_fenced();
                     return End::Stopped(
                         "another process has taken over this partition; nothing of the last batch was applied here"
                             .to_owned(),

@@ -3,7 +3,7 @@
 //! A store's test says how to get an empty database and how to touch a table in it ([`Subject`]), and gets one named test
 //! per property from [`conformance!`](crate::conformance!):
 //!
-//! ```ignore
+//! ```text
 //! struct Sqlite { directory: tempfile::TempDir }
 //! impl Subject for Sqlite { … }
 //! oncebox_testkit::conformance!(Sqlite);
