@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use oncebox_core::config::{Handler, InboxConfig, PartitionReceipts, PayloadKind, StoreConfig, StoreKind};
-use oncebox_core::{Admin, Apply, BoxError, ErrorClass, Retention, Store, StoreError, StoreResult};
+use oncebox_core::{Admin, Apply, ErrorClass, Retention, SqlHandlerError, Store, StoreError, StoreResult};
 use oncebox_postgres::PgStore;
 use oncebox_sqlite::SqliteStore;
 
@@ -29,11 +29,7 @@ impl SqlStore for PgStore {
     type Handler = oncebox_postgres::SqlHandler;
 
     async fn prepare(&self, handler: &Handler, payload: PayloadKind) -> StoreResult<Self::Handler> {
-        use oncebox_postgres::{SqlHandler, SqlHandlerError};
-        SqlHandler::prepare(self, handler, payload).await.map_err(|e| match e {
-            SqlHandlerError::Store(e) => e,
-            wrong => wrong_sql(wrong),
-        })
+        oncebox_postgres::SqlHandler::prepare(self, handler, payload).await.map_err(store_error)
     }
 
     async fn arrange(&self, store: &StoreConfig) -> StoreResult<()> {
@@ -48,11 +44,7 @@ impl SqlStore for SqliteStore {
     type Handler = oncebox_sqlite::SqlHandler;
 
     async fn prepare(&self, handler: &Handler, payload: PayloadKind) -> StoreResult<Self::Handler> {
-        use oncebox_sqlite::{SqlHandler, SqlHandlerError};
-        SqlHandler::prepare(self, handler, payload).await.map_err(|e| match e {
-            SqlHandlerError::Store(e) => e,
-            wrong => wrong_sql(wrong),
-        })
+        oncebox_sqlite::SqlHandler::prepare(self, handler, payload).await.map_err(store_error)
     }
 
     async fn arrange(&self, _store: &StoreConfig) -> StoreResult<()> {
@@ -60,8 +52,11 @@ impl SqlStore for SqliteStore {
     }
 }
 
-fn wrong_sql(error: impl Into<BoxError>) -> StoreError {
-    StoreError::new(ErrorClass::Failed, "the SQL of the handler is wrong", error)
+fn store_error(error: SqlHandlerError) -> StoreError {
+    match error {
+        SqlHandlerError::Store(error) => error,
+        wrong => StoreError::new(ErrorClass::Failed, "the SQL of the handler is wrong", wrong),
+    }
 }
 
 /// A command that works with any store.

@@ -10,6 +10,7 @@ mod param;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod with;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -158,6 +159,13 @@ impl Statement {
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// The statement with `expression` (such as `messages AS (…)`) as its first common table expression, in front of those it
+    /// has itself.
+    #[must_use]
+    pub fn with(&self, expression: &str) -> String {
+        with::prepend(expression, &self.source)
     }
 
     /// Its first keyword in upper case, such as `UPDATE` or `WITH`.

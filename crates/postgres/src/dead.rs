@@ -4,13 +4,12 @@ mod read;
 
 use oncebox_core::{
     ConsumerName, DeadFilter, DeadLetter, ErrorClass, MessageId, PositionKey, ReceiptKey, StoreError,
-    StoreResult, StoredDeadLetter,
+    StoreResult, StoredDeadLetter, headers_json,
 };
 use sqlx::Row;
 use uuid::Uuid;
 
 use crate::classify::own;
-use crate::headers;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
 
@@ -51,7 +50,12 @@ impl PgStore {
             .bind(letters.iter().map(|letter| letter.record.offset).collect::<Vec<_>>())
             .bind(bytes(|letter| letter.record.key.as_deref()))
             .bind(bytes(|letter| letter.record.payload.as_deref()))
-            .bind(letters.iter().map(|letter| headers::to_pairs(&letter.record.headers)).collect::<Vec<_>>())
+            .bind(
+                letters
+                    .iter()
+                    .map(|letter| headers_json::to_pairs(&letter.record.headers))
+                    .collect::<Vec<_>>(),
+            )
             .bind(letters.iter().map(|letter| letter.record.timestamp_ms).collect::<Vec<_>>())
             .bind(letters.iter().map(|letter| storable_error(&letter.error)).collect::<Vec<_>>())
             .bind(

@@ -15,7 +15,6 @@ mod check;
 mod claim;
 mod classify;
 mod dead;
-mod headers;
 mod migrate;
 mod options;
 mod partitions;
@@ -30,6 +29,6 @@ mod txn;
 
 pub use options::PgStoreBuilder;
 pub use partitions::Partitioned;
-pub use sql_handler::{BadStatement, SqlHandler, SqlHandlerError};
+pub use sql_handler::SqlHandler;
 pub use store::PgStore;
 pub use txn::PgTxn;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use oncebox_core::{Admin, ErrorClass, StoreError, StoreResult};
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, PgPool};
+use sqlx::{ConnectOptions, Connection, PgPool};
 
+use crate::classify::own;
 use crate::session::{Sessions, pool_options};
 use crate::store::PgStore;
 use crate::txn::begin_message;
@@ -133,9 +134,23 @@ impl PgStoreBuilder {
     /// [`ErrorClass::Failed`] if the URL is wrong; [`ErrorClass::Transient`] if the server cannot be reached, refuses, is
     /// a standby or is read-only.
     pub async fn connect(self) -> StoreResult<PgStore> {
+        let options = self.options()?;
         let store = self.connect_lazy()?;
+        // A pool that cannot connect only says that it waited; one connection of our own says why.
+        let first = options.connect().await.map_err(own("connecting to PostgreSQL"))?;
+        first.close().await.map_err(own("connecting to PostgreSQL"))?;
         store.ping().await?;
         Ok(store)
+    }
+
+    fn options(&self) -> StoreResult<PgConnectOptions> {
+        let mut options = PgConnectOptions::from_str(&self.url.0)
+            .map_err(|e| StoreError::new(ErrorClass::Failed, "reading the store's URL", e))?
+            .disable_statement_logging();
+        if options.get_application_name().is_none() {
+            options = options.application_name("oncebox");
+        }
+        Ok(options)
     }
 
     /// Makes the store without connecting; the first use does.
@@ -143,12 +158,7 @@ impl PgStoreBuilder {
     /// # Errors
     /// If the URL is wrong.
     pub fn connect_lazy(self) -> StoreResult<PgStore> {
-        let mut options = PgConnectOptions::from_str(&self.url.0)
-            .map_err(|e| StoreError::new(ErrorClass::Failed, "reading the store's URL", e))?
-            .disable_statement_logging();
-        if options.get_application_name().is_none() {
-            options = options.application_name("oncebox");
-        }
+        let options = self.options()?;
         let sessions = Arc::new(Sessions::default());
         let pool = pool_options(&sessions)
             .max_connections(self.max_connections)

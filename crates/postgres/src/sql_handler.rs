@@ -6,13 +6,12 @@ mod function;
 mod jsonb;
 mod payload;
 mod probe;
-mod with;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oncebox_core::config::{Handler, PayloadKind};
-use oncebox_core::{Apply, ErrorClass, Failure, Message, StoreError};
+use oncebox_core::{Apply, ErrorClass, Failure, Message, SqlHandlerError, StoreError};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use crate::classify::own;
@@ -115,62 +114,5 @@ impl Apply<PgStore> for SqlHandler {
         // A failure of the messages passes through as a value, so that only silence becomes an error of the store.
         let call = async { Ok(self.call(conn, fresh).await) };
         self.store.patiently("calling a handler in SQL", call).await.map_err(Failure::of_batch)?
-    }
-}
-
-/// Why a handler in SQL cannot be used.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum SqlHandlerError {
-    /// The database could not be asked.
-    Store(StoreError),
-    /// These statements are wrong.
-    Statements(Vec<BadStatement>),
-    /// Each statement is right, but PostgreSQL refuses them inside of a function; why.
-    Function(String),
-}
-
-/// A statement that the database refuses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadStatement {
-    /// Its place in the handler, counted from 1.
-    pub number: usize,
-    /// As it is written.
-    pub sql: String,
-    /// What the database says.
-    pub reason: String,
-}
-
-impl fmt::Display for SqlHandlerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(error) => error.fmt(f),
-            Self::Function(reason) => {
-                write!(f, "the handler's statements cannot run in a function: {reason}")
-            }
-            Self::Statements(bad) => {
-                for (at, statement) in bad.iter().enumerate() {
-                    let separator = if at == 0 { "" } else { "\n" };
-                    let BadStatement { number, sql, reason } = statement;
-                    write!(f, "{separator}statement {number}: {reason}: {sql}")?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for SqlHandlerError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Store(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<StoreError> for SqlHandlerError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
     }
 }

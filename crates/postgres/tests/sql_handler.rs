@@ -5,10 +5,11 @@
 mod support;
 
 use bytes::Bytes;
+use oncebox_core::SqlHandlerError;
 use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::statement::Statement;
 use oncebox_core::{Apply, ErrorClass, Failure, Headers, Message, MessageId, Outcome, Record, Store, Tenant};
-use oncebox_postgres::{PgStore, SqlHandler, SqlHandlerError};
+use oncebox_postgres::{PgStore, SqlHandler};
 use support::{consumer, execute, number, with_database, with_store};
 
 const TABLES: &str = "CREATE TABLE stock (sku text PRIMARY KEY, on_hand int NOT NULL CHECK (on_hand >= 0)); \

@@ -2,14 +2,13 @@
 
 use oncebox_core::{
     Claim, ConsumerName, DeadFilter, DeadLetter, ErrorClass, MessageId, PositionKey, ReceiptKey, StoreError,
-    StoreResult, StoredDeadLetter,
+    StoreResult, StoredDeadLetter, headers_json,
 };
 use sqlx::{QueryBuilder, Row, Sqlite};
 
 use crate::claim::claim_within;
 use crate::classify::Context;
 use crate::dead_row::{columns, read};
-use crate::headers_json::headers_to_json;
 use crate::store::SqliteStore;
 use crate::txn::SqliteTxn;
 use crate::writer::Writer;
@@ -42,7 +41,7 @@ pub(crate) async fn park(
             .bind(record.offset)
             .bind(record.key.as_deref())
             .bind(record.payload.as_deref())
-            .bind(headers_to_json(&record.headers))
+            .bind(headers_json::to_pairs(&record.headers))
             .bind(record.timestamp_ms)
             .bind(letter.error.as_str())
             .bind(letter.attempts)

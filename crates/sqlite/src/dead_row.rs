@@ -1,12 +1,13 @@
 //! A dead letter as a row.
 
 use bytes::Bytes;
-use oncebox_core::{DeadLetter, ErrorClass, Record, StoreError, StoreResult, StoredDeadLetter, Tenant};
+use oncebox_core::{
+    DeadLetter, ErrorClass, Record, StoreError, StoreResult, StoredDeadLetter, Tenant, headers_json,
+};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use crate::classify::Context;
-use crate::headers_json::headers_from_json;
 
 /// The columns that [`read`] wants.
 macro_rules! columns {
@@ -29,7 +30,8 @@ pub(crate) fn read(row: &SqliteRow) -> StoreResult<StoredDeadLetter> {
 
     let texts = read_texts(row).context(&doing)?;
     let record = Record {
-        headers: headers_from_json(&texts.headers).map_err(|error| broken(error.into()))?,
+        headers: headers_json::from_pairs(&texts.headers)
+            .ok_or_else(|| broken("the headers are not an array of [name, value] pairs".into()))?,
         ..read_record(row).context(&doing)?
     };
     let letter = DeadLetter {

@@ -12,7 +12,6 @@ mod classify;
 mod dead;
 mod dead_row;
 mod gate;
-mod headers_json;
 mod migrate;
 mod position;
 mod purge;
@@ -23,6 +22,6 @@ mod time;
 mod txn;
 mod writer;
 
-pub use sql_handler::{BadStatement, SqlHandler, SqlHandlerError};
+pub use sql_handler::SqlHandler;
 pub use store::SqliteStore;
 pub use txn::SqliteTxn;

@@ -5,16 +5,14 @@ mod each;
 mod error;
 mod statements;
 mod values;
-mod with;
 
 use oncebox_core::config::{Handler, PayloadKind};
-use oncebox_core::{Apply, Failure, Message};
+use oncebox_core::{Apply, Failure, Message, SqlHandlerError};
 use sqlx::SqliteConnection;
 
 use crate::store::SqliteStore;
 use batch::Batch;
 use each::Each;
-pub use error::{BadStatement, SqlHandlerError};
 
 /// A handler of SQL statements.
 ///

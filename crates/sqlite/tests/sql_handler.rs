@@ -3,13 +3,14 @@
 use std::error::Error;
 
 use bytes::Bytes;
+use oncebox_core::SqlHandlerError;
 use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::statement::Statement;
 use oncebox_core::{
     Admin, Apply, BoxError, ConsumerName, ErrorClass, Failure, Message, MessageId, Outcome, Record, Store,
     Tenant, describe,
 };
-use oncebox_sqlite::{SqlHandler, SqlHandlerError, SqliteStore};
+use oncebox_sqlite::{SqlHandler, SqliteStore};
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 
 type TestResult = Result<(), BoxError>;

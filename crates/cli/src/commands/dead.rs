@@ -57,7 +57,15 @@ impl WithStore for Dead<'_> {
                 if dry_run {
                     return list(&store.dead_letters(&filter).await?, output.output);
                 }
-                let dropped = store.drop_dead(&filter).await?;
+                let mut dropped = 0;
+                // A page at a time, so that no statement grows without bound.
+                loop {
+                    let page = store.drop_dead(&filter).await?;
+                    dropped += page;
+                    if page < u64::from(PAGE) {
+                        break;
+                    }
+                }
                 match output.output {
                     Output::Json => output::json(&json!({"dropped": dropped}))?,
                     Output::Table => output::line(&format!("dropped {dropped} dead letters"))?,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use oncebox_core::{
     DeadFilter, DeadLetter, ErrorClass, Record, StoreError, StoreResult, StoredDeadLetter, Tenant,
+    headers_json,
 };
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row};
 
 use crate::classify::own;
-use crate::headers;
 
 macro_rules! matching {
     () => {
@@ -62,7 +62,7 @@ pub(super) fn stored(row: &PgRow) -> StoreResult<StoredDeadLetter> {
     let tenant: String = row.try_get("tenant").map_err(own("reading a dead letter"))?;
     let tenant = Tenant::new(tenant).map_err(|e| broken(e.to_string()))?;
     let header_text: String = row.try_get("header_text").map_err(own("reading a dead letter"))?;
-    let headers = headers::from_pairs(&header_text)
+    let headers = headers_json::from_pairs(&header_text)
         .ok_or_else(|| broken("its headers are not [[name, value], …]".into()))?;
     let columns = || -> Result<StoredDeadLetter, sqlx::Error> {
         let message_id: String = row.try_get("message_id")?;

@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use oncebox_core::config::{Handler, PayloadKind};
 use oncebox_core::statement::Param;
-use oncebox_core::{Failure, Message, reject};
+use oncebox_core::{Failure, Message, headers_json, reject};
 use sqlx::Arguments;
 use sqlx::postgres::PgArguments;
 
 use super::jsonb::Jsonb;
 use super::{function, payload};
-use crate::headers;
 
 /// Years 1 to 9999; a time outside of it is a producer's mistake, and PostgreSQL may not be able to hold it.
 const TIMES_MS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
@@ -90,7 +89,7 @@ impl Columns {
             if headers.iter().any(|(name, _)| name.contains('\0')) {
                 return Err("the name of a header contains NUL, which jsonb refuses".to_owned());
             }
-            Ok(Some(Jsonb(headers::to_object(headers).into())))
+            Ok(Some(Jsonb(headers_json::to_object(headers).into())))
         });
         checked.map(Some)
     }

@@ -9,7 +9,6 @@ use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::statement::Param;
 use sha2::{Digest, Sha256};
 
-use super::with;
 use crate::classify::ROW_RULE;
 use crate::quote::literal;
 
@@ -45,7 +44,7 @@ pub(super) fn render(handler: &Handler) -> Vec<Rendered<'_>> {
 fn rendered(handler: &Handler, step: &Step) -> String {
     match handler {
         Handler::Each(_) => step.statement.render(|param| format!("${}", param.index())),
-        Handler::Batch(_) => with::prepend(MESSAGES, step.statement.source()),
+        Handler::Batch(_) => step.statement.with(MESSAGES),
     }
 }
 

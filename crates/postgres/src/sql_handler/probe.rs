@@ -1,13 +1,12 @@
 //! Asks the server about each statement before the first message comes.
 
-use oncebox_core::StoreResult;
 use oncebox_core::config::{Handler, PayloadKind};
+use oncebox_core::{BadStatement, SqlHandlerError, StoreResult};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::failure::readable;
 use super::function::{Function, Rendered, parameter_types, render};
-use super::{BadStatement, SqlHandlerError};
 use crate::classify::own;
 use crate::quote::literal;
 use crate::store::PgStore;

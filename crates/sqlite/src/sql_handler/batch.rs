@@ -7,15 +7,13 @@ use std::sync::Arc;
 
 use oncebox_core::config::{PayloadKind, Step};
 use oncebox_core::statement::Param;
-use oncebox_core::{Failure, Message, StoreResult};
+use oncebox_core::{Failure, Message, SqlHandlerError, StoreResult};
 use serde_json::{Value as Json, json};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
-use super::error::SqlHandlerError;
 use super::statements::{Statements, together};
 use super::values::{Value, Values, Wanted};
-use super::with;
 use crate::classify::Context;
 
 const CREATE: &str = r#"CREATE TEMP TABLE IF NOT EXISTS oncebox_messages (
@@ -94,7 +92,7 @@ fn fill_text(wanted: &Wanted) -> String {
 }
 
 fn render(step: &Step) -> String {
-    with::prepend(MESSAGES, step.statement.source())
+    step.statement.with(MESSAGES)
 }
 
 /// A batch statement has no parameters that would tell, so a mention will do, and `*` may mean anything.

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use oncebox_core::config::{PayloadKind, Step};
 use oncebox_core::statement::Param;
-use oncebox_core::{BoxError, Failure, Message};
+use oncebox_core::{BoxError, Failure, Message, SqlHandlerError};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, SqliteConnection};
 
-use super::error::SqlHandlerError;
 use super::statements::{Statements, together};
 use super::values::{Value, Values, Wanted};
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use oncebox_core::config::Step;
 use oncebox_core::statement::RowRule;
-use oncebox_core::{BoxError, reject};
+use oncebox_core::{BoxError, SqlHandlerError, reject};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr, SqliteConnection, Statement};
 
-use super::error::{BadStatement, SqlHandlerError, StatementFailed};
+use super::error::{StatementFailed, bad_statement};
 
 /// What there is to know about each statement.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Statements {
                 Ok(statement) => {
                     known.push(Known { rule: step.rows, returns_rows: !statement.columns().is_empty() });
                 }
-                Err(error) => bad.push(BadStatement::new(at, step, &error)),
+                Err(error) => bad.push(bad_statement(at, step, &error)),
             }
         }
         if bad.is_empty() { Ok(Self(known)) } else { Err(SqlHandlerError::Statements(bad)) }

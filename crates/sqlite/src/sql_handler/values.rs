@@ -3,13 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use oncebox_core::config::PayloadKind;
 use oncebox_core::statement::Param;
-use oncebox_core::{Failure, Headers, Message, reject};
+use oncebox_core::{Failure, Message, headers_json, reject};
 use serde::de::IgnoredAny;
-use serde_json::{Map, Value as Json, json};
 
 /// Years 1 to 9999; a time outside of it is a producer's mistake.
 const TIMES_MS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
@@ -60,7 +57,7 @@ fn value(param: Param, payload: PayloadKind, message: &Message) -> Result<Value<
             (PayloadKind::Text, Some(bytes)) => text("payload", bytes).map(borrowed),
             (PayloadKind::Bytes, Some(bytes)) => Ok(Value::Blob(bytes)),
         },
-        Param::Headers => Ok(Value::Text(headers(&record.headers).into())),
+        Param::Headers => Ok(Value::Text(headers_json::to_object(&record.headers).into())),
         Param::Topic => Ok(borrowed(message.topic())),
         Param::Partition => Ok(Value::Integer(record.partition.into())),
         Param::Offset => Ok(Value::Integer(record.offset)),
@@ -85,17 +82,6 @@ fn json_text(bytes: &[u8]) -> Result<&str, String> {
     let text = text("payload", bytes)?;
     serde_json::from_str::<IgnoredAny>(text).map_err(|error| format!("the payload is not JSON: {error}"))?;
     Ok(text)
-}
-
-/// An object, where the last of several headers of one name wins.
-fn headers(headers: &Headers) -> String {
-    let value = |bytes: &[u8]| match std::str::from_utf8(bytes) {
-        Ok(text) => Json::from(text),
-        Err(_) => json!({ "base64": STANDARD.encode(bytes) }),
-    };
-    let object: Map<String, Json> =
-        headers.iter().map(|(name, bytes)| (name.to_owned(), bytes.map_or(Json::Null, value))).collect();
-    Json::Object(object).to_string()
 }
 
 fn timestamp(ms: i64) -> Result<Value<'static>, String> {

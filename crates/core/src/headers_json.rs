@@ -1,22 +1,25 @@
 //! The headers of a message as JSON, and back.
 //!
 //! Dead letters keep an array of `[name, value]`: order, repeated names and absent values survive. A value that is no text
-//! PostgreSQL could show (not UTF-8, or with NUL) becomes `{"base64": "…"}`.
+//! every database can show (not UTF-8, or with NUL) becomes `{"base64": "…"}`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use oncebox_core::Headers;
 use serde_json::{Map, Value};
 
+use crate::message::Headers;
+
 /// The lossless form for dead letters.
-pub(crate) fn to_pairs(headers: &Headers) -> String {
+#[must_use]
+pub fn to_pairs(headers: &Headers) -> String {
     let pairs = headers.iter().map(|(name, value)| Value::Array(vec![name.into(), value_to_json(value)]));
     Value::Array(pairs.collect()).to_string()
 }
 
 /// The form that SQL handlers see: an object, where the last of several headers of one name wins.
-pub(crate) fn to_object(headers: &Headers) -> String {
+#[must_use]
+pub fn to_object(headers: &Headers) -> String {
     let fields: Map<String, Value> =
         headers.iter().map(|(name, value)| (name.to_owned(), value_to_json(value))).collect();
     Value::Object(fields).to_string()
@@ -31,7 +34,8 @@ fn value_to_json(value: Option<&[u8]>) -> Value {
 }
 
 /// Reads what [`to_pairs`] wrote. `None` if somebody else wrote it.
-pub(crate) fn from_pairs(json: &str) -> Option<Headers> {
+#[must_use]
+pub fn from_pairs(json: &str) -> Option<Headers> {
     let pairs: Vec<(String, Value)> = serde_json::from_str(json).ok()?;
     pairs.into_iter().map(|(name, value)| Some((name, value_from_json(value)?))).collect()
 }

@@ -1,6 +1,6 @@
-//! Puts the relation `messages` in front of a statement that may have a WITH of its own.
+//! Puts a common table expression in front of a statement that may have a WITH of its own.
 
-/// The statement with `messages AS (…)` as its first common table expression.
+/// The statement with `expression` as its first common table expression.
 pub(super) fn prepend(expression: &str, statement: &str) -> String {
     let start = skip_blank(statement, 0);
     let Some(after_with) = skip_word(statement, start, "with") else {
