@@ -123,7 +123,7 @@ impl Stream {
     /// was received before.
     pub fn push(&self, record: Record) -> bool {
         let shared = &self.0;
-        if shared.closing.is_cancelled() || shared.stopped.get().is_some() {
+        if shared.is_ending() {
             return false;
         }
         if !lock(&shared.tracker).received(record.offset) {
@@ -236,21 +236,36 @@ impl Shared {
     pub(crate) async fn next_batch(&self, lane: usize, bounds: BatchBounds) -> Option<Vec<Record>> {
         let queue = &self.lanes[lane];
         loop {
-            if self.closing.is_cancelled() || self.stopped.get().is_some() {
+            if self.is_ending() {
                 return None;
             }
             let batch = take_batch(&mut lock(&queue.records), bounds);
             if !batch.is_empty() {
-                let bytes = batch.iter().map(Record::byte_len).sum();
-                self.queued_messages.fetch_sub(batch.len(), Ordering::Relaxed);
-                self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                return Some(batch);
+                return Some(self.taken(batch));
             }
             tokio::select! {
                 () = queue.arrived.notified() => {}
                 () = self.closing.cancelled() => return None,
             }
         }
+    }
+
+    /// Whether no new work may begin.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.closing.is_cancelled() || self.stopped.get().is_some()
+    }
+
+    /// A batch, if so many messages wait that it cannot grow any more.
+    pub(crate) fn full_batch(&self, lane: usize, bounds: BatchBounds) -> Option<Vec<Record>> {
+        let mut records = lock(&self.lanes[lane].records);
+        (records.len() >= bounds.messages).then(|| self.taken(take_batch(&mut records, bounds)))
+    }
+
+    fn taken(&self, batch: Vec<Record>) -> Vec<Record> {
+        let bytes = batch.iter().map(Record::byte_len).sum();
+        self.queued_messages.fetch_sub(batch.len(), Ordering::Relaxed);
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        batch
     }
 
     pub(crate) fn is_idle(&self, lane: usize) -> bool {

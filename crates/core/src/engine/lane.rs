@@ -11,6 +11,7 @@ use crate::handler::Apply;
 use crate::message::Record;
 use crate::monitor::LoopHandle;
 use crate::policy::BatchBounds;
+use crate::receipt::ReceiptKey;
 use crate::store::Store;
 use crate::stream::Shared;
 
@@ -53,8 +54,9 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             format!("inbox:{}", self.consumer),
             format!("{}/{}#{lane}", shared.topic, shared.partition),
         );
+        let mut prepared: Option<Arc<Vec<Item>>> = None;
         loop {
-            if shared.is_idle(lane) {
+            if prepared.is_none() && shared.is_idle(lane) {
                 health.idle();
             }
             let guarded = guard.is_up();
@@ -63,16 +65,25 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             } else {
                 self.settings.batch
             };
-            let records = shared.next_batch(lane, bounds).await?;
+            let items = match prepared.take() {
+                Some(_) if shared.is_ending() => return None,
+                Some(items) => items,
+                None => Arc::new(self.identify(shared.next_batch(lane, bounds).await?)),
+            };
             health.busy();
-            let items = Arc::new(self.identify(records));
             let end = if guarded {
                 let _turn = guard.turn.lock().await;
                 let end = self.settle_guarded(&shared, &items, &health).await;
                 guard.one_done();
                 end
             } else {
-                self.settle(&shared, &items, Task::Apply, None, &health).await
+                // While the database works, the next batch is made ready; but only a full one, or it could still grow.
+                let settling = self.settle(&shared, &items, Task::Apply, None, &health);
+                let (end, next) = tokio::join!(settling, async {
+                    shared.full_batch(lane, bounds).map(|records| Arc::new(self.identify(records)))
+                });
+                prepared = next;
+                end
             };
             match end {
                 End::Settled => {}
@@ -86,7 +97,10 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         records
             .into_iter()
             .map(|record| match self.settings.identity.identify(record) {
-                Ok(message) => Item::Fit(message),
+                Ok(message) => {
+                    let key = ReceiptKey::of(&self.consumer, message.tenant(), message.id());
+                    Item::Fit(message, key)
+                }
                 Err(unfit) => Item::Unfit(unfit),
             })
             .collect()

@@ -162,7 +162,7 @@ fn outcome_of(error: &(dyn Error + 'static)) -> Option<Outcome> {
 
 fn describe_item(item: &Item) -> String {
     match item {
-        Item::Fit(message) => format!("{} at {}", message.id(), message.record().coordinates()),
+        Item::Fit(message, _) => format!("{} at {}", message.id(), message.record().coordinates()),
         Item::Unfit(unfit) => unfit.record.coordinates(),
     }
 }

@@ -23,14 +23,14 @@ use crate::stream::Shared;
 /// A record on its way through the loop: with an identity, or unfit to have one.
 #[derive(Debug)]
 pub(crate) enum Item {
-    Fit(Message),
+    Fit(Message, ReceiptKey),
     Unfit(Box<Unfit>),
 }
 
 impl Item {
     pub(crate) fn offset(&self) -> i64 {
         match self {
-            Self::Fit(message) => message.record().offset,
+            Self::Fit(message, _) => message.record().offset,
             Self::Unfit(unfit) => unfit.record.offset,
         }
     }
@@ -99,7 +99,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         attempt: Option<i64>,
     ) -> Result<(), Trouble> {
         let began = Instant::now();
-        let candidates = first_copies(self, items);
+        let candidates = first_copies(items);
         let claims: Vec<Claim<'_>> = candidates
             .iter()
             .map(|(_, key, message)| Claim {
@@ -233,19 +233,13 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
 }
 
 /// The first copy of each message in the batch; later copies are duplicates without asking the database.
-fn first_copies<'a, S: Store, A: Apply<S>>(
-    engine: &Engine<S, A>,
-    items: &'a [Item],
-) -> Vec<(usize, ReceiptKey, &'a Message)> {
+fn first_copies(items: &[Item]) -> Vec<(usize, ReceiptKey, &Message)> {
     let mut seen = HashSet::with_capacity(items.len());
     items
         .iter()
         .enumerate()
         .filter_map(|(at, item)| match item {
-            Item::Fit(message) => {
-                let key = ReceiptKey::of(&engine.consumer, message.tenant(), message.id());
-                seen.insert(key).then_some((at, key, message))
-            }
+            Item::Fit(message, key) => seen.insert(key).then_some((at, *key, message)),
             Item::Unfit(_) => None,
         })
         .collect()
@@ -278,7 +272,7 @@ fn letter(message: &Message, error: String, attempts: u32) -> DeadLetter {
 
 fn unfit_letter(item: &Item) -> Option<DeadLetter> {
     match item {
-        Item::Fit(_) => None,
+        Item::Fit(..) => None,
         Item::Unfit(unfit) => Some(DeadLetter {
             tenant: Tenant::none(),
             message_id: None,
