@@ -30,22 +30,9 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         let _closed = ClosedOnDrop(Arc::clone(&shared));
         let place = format!("{}/{}", shared.topic, shared.partition);
         let health = self.monitor.register(format!("inbox:{}", self.consumer), place.clone());
-        let Some(guard) = self.take_over(&stream, &shared, &health).await else {
-            return self.stand_still(&stream, &health).await;
-        };
-        health.idle();
-
-        let guard = Arc::new(guard);
-        let mut lanes = JoinSet::new();
-        for lane in 0..shared.lanes.len() {
-            lanes.spawn(Arc::clone(&self).run_lane(Arc::clone(&shared), lane, Arc::clone(&guard)));
-        }
-        while let Some(ended) = lanes.join_next().await {
-            match ended {
-                Ok(None) => {}
-                Ok(Some(reason)) => stream.stop(reason),
-                Err(panic) => stream.stop(format!("a lane ended unexpectedly: {panic}")),
-            }
+        if let Some(guard) = self.take_over(&stream, &shared, &health).await {
+            health.idle();
+            self.run_lanes(&stream, &shared, guard).await;
         }
         if stream.stopped().is_none()
             && let Some(owner) = shared.owner.get()
@@ -54,6 +41,21 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             warn!(consumer = %self.consumer, place, error = describe(&e), "could not give the position back in good order");
         }
         self.stand_still(&stream, &health).await;
+    }
+
+    async fn run_lanes(self: &Arc<Self>, stream: &Stream, shared: &Arc<Shared>, guard: CrashGuard) {
+        let guard = Arc::new(guard);
+        let mut lanes = JoinSet::new();
+        for lane in 0..shared.lanes.len() {
+            lanes.spawn(Arc::clone(self).run_lane(Arc::clone(shared), lane, Arc::clone(&guard)));
+        }
+        while let Some(ended) = lanes.join_next().await {
+            match ended {
+                Ok(None) => {}
+                Ok(Some(reason)) => stream.stop(reason),
+                Err(panic) => stream.stop(format!("a lane ended unexpectedly: {panic}")),
+            }
+        }
     }
 
     /// A stopped partition stays visible in `/healthz` until its source closes it.
