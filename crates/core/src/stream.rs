@@ -160,7 +160,8 @@ impl Stream {
     /// first settled message.
     #[must_use]
     pub fn settled(&self) -> Option<i64> {
-        lock(&self.0.tracker).next()
+        let tracker = lock(&self.0.tracker);
+        if self.0.positioned { tracker.written() } else { tracker.next() }
     }
 
     /// Why the partition stands still, if it does. It stays so until it is opened anew.
@@ -213,9 +214,12 @@ impl Shared {
         lock(&self.tracker).next_if_done(offsets)
     }
 
-    /// The database has committed these offsets (ascending).
-    pub(crate) fn settle(&self, offsets: &[i64]) {
-        lock(&self.tracker).done(offsets);
+    /// The database has committed these offsets (ascending), and this position with them.
+    pub(crate) fn settle(&self, offsets: &[i64], position: Option<i64>) {
+        let mut tracker = lock(&self.tracker);
+        tracker.done(offsets);
+        tracker.wrote(position);
+        drop(tracker);
         if let Some(on_settled) = &self.on_settled {
             on_settled(offsets);
         }
@@ -224,6 +228,17 @@ impl Shared {
     /// Another process owns the position.
     pub(crate) fn mark_fenced(&self) {
         self.fenced.store(true, Ordering::Relaxed);
+    }
+
+    /// A position that the database does not know yet, though everything below it is done.
+    pub(crate) fn unwritten(&self) -> Option<i64> {
+        let tracker = lock(&self.tracker);
+        tracker.next().filter(|next| self.positioned && Some(*next) > tracker.written())
+    }
+
+    /// The database knows this position.
+    pub(crate) fn wrote(&self, position: i64) {
+        lock(&self.tracker).wrote(Some(position));
     }
 
     pub(crate) fn mark_closed(&self) {

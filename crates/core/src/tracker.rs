@@ -12,6 +12,8 @@ pub(crate) struct OffsetTracker {
     open: VecDeque<Entry>,
     last_received: Option<i64>,
     next: Option<i64>,
+    /// The highest `next` that the database knows.
+    written: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,17 @@ impl OffsetTracker {
     #[must_use]
     pub(crate) fn next(&self) -> Option<i64> {
         self.next
+    }
+
+    /// The database knows this `next`.
+    pub(crate) fn wrote(&mut self, next: Option<i64>) {
+        self.written = self.written.max(next);
+    }
+
+    /// The highest `next` that the database knows.
+    #[must_use]
+    pub(crate) fn written(&self) -> Option<i64> {
+        self.written
     }
 
     /// What `next` would be if these offsets (ascending) were done too.

@@ -37,7 +37,7 @@ pub struct Config {
     pub store: StoreConfig,
     /// `[kafka]`: where messages come from. Present when there is an inbox.
     pub kafka: Option<KafkaConfig>,
-    /// `[http]`: health, metrics and the dashboard, if wanted.
+    /// `[http]`: health and metrics, if wanted.
     pub http: Option<HttpConfig>,
     /// `[[inbox]]`: the consumers.
     pub inboxes: Vec<InboxConfig>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::reader::{Entry, Section};
 use super::units::{self, DURATION_FIX, LONGEST};
 
-/// `[http]`: health, metrics and the dashboard. Without the section there is no endpoint.
+/// `[http]`: health and metrics. Without the section there is no endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpConfig {
     /// `listen`: address and port. Default `127.0.0.1:7878`.

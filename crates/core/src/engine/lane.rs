@@ -57,6 +57,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         let mut prepared: Option<Arc<Vec<Item>>> = None;
         loop {
             if prepared.is_none() && shared.is_idle(lane) {
+                self.write_position(&shared).await;
                 health.idle();
             }
             let guarded = guard.is_up();
@@ -90,6 +91,16 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
                 End::Closing => return None,
                 End::Stopped(reason) => return Some(reason),
             }
+        }
+    }
+
+    /// Two lanes that commit side by side do not know of each other, so neither moves the position past both. It catches up
+    /// when there is time.
+    pub(crate) async fn write_position(&self, shared: &Shared) {
+        if let (Some(owner), Some(next)) = (shared.owner.get(), shared.unwritten())
+            && self.store.begin_at(owner, next).await.is_ok()
+        {
+            shared.wrote(next);
         }
     }
 

@@ -33,6 +33,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         if let Some(guard) = self.take_over(&stream, &shared, &health).await {
             health.idle();
             self.run_lanes(&stream, &shared, guard).await;
+            self.write_position(&shared).await;
         }
         if stream.stopped().is_none()
             && let Some(owner) = shared.owner.get()

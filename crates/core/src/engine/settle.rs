@@ -76,6 +76,10 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
                     parts.extend(cut(range, at).into_iter().rev().map(|part| (part, Task::Apply)));
                     continue;
                 }
+                Trouble::Failed { error, .. } if matches!(task, Task::Park { .. }) => {
+                    let (message, reason) = (describe_item(&items[range.start]), describe(error.as_ref()));
+                    return End::Stopped(format!("{message} cannot be kept as a dead letter: {reason}"));
+                }
                 Trouble::Failed { error, .. } => {
                     failures += 1;
                     let reason = describe(error.as_ref());

@@ -141,16 +141,17 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         failpoint("after-handler");
 
         let offsets: Vec<i64> = items.iter().map(Item::offset).collect();
+        let next_offset = shared.next_if_done(&offsets);
         let advance = shared.owner.get().filter(|_| shared.positioned).map(|owner| Advance {
             owner,
-            next_offset: shared.next_if_done(&offsets),
+            next_offset,
             applied: fresh.len() as u64,
             duplicates,
             settled_attempt: attempt,
         });
         self.store.commit(txn, advance).await?;
         failpoint("after-commit");
-        shared.settle(&offsets);
+        shared.settle(&offsets, next_offset);
 
         self.meters.applied.increment(fresh.len() as u64);
         self.meters.duplicate.increment(duplicates);
