@@ -88,6 +88,14 @@ where
     }
 }
 
+/// For commands that only read or change what is in our tables.
+pub(crate) async fn require_schema(store: &impl Admin) -> Result<(), Failure> {
+    if store.migrations().await?.iter().all(|migration| migration.applied) {
+        return Ok(());
+    }
+    Err(Failure::data("the database does not have the tables of this oncebox: run `oncebox migrate`"))
+}
+
 /// How long each consumer keeps its receipts.
 pub(crate) fn retention(inboxes: &[InboxConfig]) -> Vec<Retention> {
     inboxes.iter().map(|i| Retention { consumer: i.consumer.clone(), keep: i.retention }).collect()

@@ -1,5 +1,8 @@
 //! Whether the server is fit for the promise: `ping` and `check`.
 
+mod receipts;
+mod server;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use oncebox_core::{ErrorClass, Finding, FindingLevel, StoreError, StoreResult};
@@ -10,21 +13,10 @@ use crate::classify::own;
 use crate::migrate::EXPECTED;
 use crate::store::PgStore;
 
-/// The oldest server that has what purge needs: reading a table by ranges of its pages.
-const OLDEST: i32 = 14;
 /// How far the server's clock may be off before retention and `:timestamp` become surprising.
 const CLOCK_TOLERANCE_MS: i64 = 5_000;
 
 const WRITES: &str = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
-
-const FACTS: &str = "SELECT current_setting('server_version') AS version, \
-     current_setting('server_version_num')::int / 10000 AS major, \
-     current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes, \
-     current_setting('synchronous_commit') AS synchronous_commit, current_setting('autovacuum') AS autovacuum, \
-     current_setting('default_transaction_isolation') AS isolation, \
-     current_setting('server_encoding') AS encoding, \
-     has_database_privilege(current_database(), 'TEMP') AS temp, \
-     (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms";
 
 impl PgStore {
     pub(crate) async fn ask_for_writes(&self) -> StoreResult<()> {
@@ -41,7 +33,7 @@ impl PgStore {
         let mut txn = self.begin_aside().await?;
         let writes = self.query(WRITES).fetch_one(&mut *txn).await.map_err(own("checking"))?;
         let asked_at = now_ms();
-        let facts = self.query(FACTS).fetch_one(&mut *txn).await.map_err(own("checking"))?;
+        let facts = self.query(server::FACTS).fetch_one(&mut *txn).await.map_err(own("checking"))?;
         let answered_at = now_ms();
         txn.rollback().await;
         let mut findings = Vec::new();
@@ -49,10 +41,11 @@ impl PgStore {
             Some(why) => error("server role", format!("{why}: point store.url at the primary")),
             None => ok("server role", "primary, takes writes"),
         });
-        about_server(&facts, &mut findings).map_err(own("checking"))?;
+        server::about(&facts, &mut findings).map_err(own("checking"))?;
         let now: i64 = facts.try_get("now_ms").map_err(own("checking"))?;
         findings.push(about_clock(now, asked_at, answered_at));
         findings.push(about_schema(self.schema_version().await?));
+        findings.extend(self.about_partitions().await?);
         Ok(findings)
     }
 }
@@ -65,58 +58,6 @@ fn why_no_writes(row: &PgRow) -> Result<Option<&'static str>, sqlx::Error> {
         (_, true) => Some("the server is read-only (default_transaction_read_only)"),
         _ => None,
     })
-}
-
-fn about_server(facts: &PgRow, findings: &mut Vec<Finding>) -> Result<(), sqlx::Error> {
-    let text = |name: &str| facts.try_get::<String, _>(name);
-    let version = text("version")?;
-    findings.push(if facts.try_get::<i32, _>("major")? < OLDEST {
-        error("version", format!("PostgreSQL {version}; oncebox needs {OLDEST} or newer"))
-    } else {
-        ok("version", format!("PostgreSQL {version}"))
-    });
-    for setting in ["fsync", "full_page_writes"] {
-        findings.push(if text(setting)? == "on" {
-            ok(setting, "on")
-        } else {
-            warning(
-                setting,
-                format!("off: a crash of the machine can destroy the database. Set {setting} = on"),
-            )
-        });
-    }
-    let commit = text("synchronous_commit")?;
-    findings.push(if commit == "off" {
-        warning(
-            "synchronous_commit",
-            "off: a crash can undo the last commits after their messages were acknowledged. The position is undone \
-             with them, so Kafka messages are read again; messages of other sources are lost. Set it to on",
-        )
-    } else {
-        ok("synchronous_commit", commit)
-    });
-    findings.push(if text("autovacuum")? == "on" {
-        ok("autovacuum", "on")
-    } else {
-        warning("autovacuum", "off: purged receipts and old positions keep their space. Set autovacuum = on")
-    });
-    let isolation = text("isolation")?;
-    findings.push(ok("isolation", format!("server default {isolation}; oncebox uses read committed")));
-    let encoding = text("encoding")?;
-    findings.push(if encoding == "UTF8" {
-        ok("encoding", encoding)
-    } else {
-        warning("encoding", format!("{encoding}: ids and payloads with other characters are dead-lettered"))
-    });
-    findings.push(if facts.try_get("temp")? {
-        ok("temporary functions", "allowed")
-    } else {
-        warning(
-            "temporary functions",
-            "not allowed: handlers in SQL cannot run. GRANT TEMPORARY ON DATABASE … TO …",
-        )
-    });
-    Ok(())
 }
 
 fn about_clock(server: i64, asked_at: i64, answered_at: i64) -> Finding {

@@ -11,10 +11,14 @@ use crate::quote::literal;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
 
-/// Sorted, so that two batches with the same messages in another order wait for each other instead of deadlocking.
-/// ON CONFLICT waits for a receipt that another open transaction holds, and goes by how that one ends.
-const CLAIM: &str = "INSERT INTO oncebox_inbox (key, consumer, tenant, message_id) \
-     SELECT k, $1, t, m FROM unnest($2::uuid[], $3::text[], $4::text[]) AS c(k, t, m) ORDER BY k \
+/// The arrays come sorted by key: see [`PgStore::write_receipts`]. ON CONFLICT waits for a receipt that another open transaction holds, and goes by how that one ends.
+const CLAIM: &str = "INSERT INTO oncebox_inbox (key, consumer, message_id, tenant) \
+     SELECT k, $1, m, t FROM unnest($2::uuid[], $3::text[], $4::text[]) AS c(k, m, t) \
+     ON CONFLICT (key) DO NOTHING RETURNING key";
+
+/// The same for the many who have no tenants.
+const CLAIM_WITHOUT_TENANT: &str = "INSERT INTO oncebox_inbox (key, consumer, message_id, tenant) \
+     SELECT k, $1, m, '' FROM unnest($2::uuid[], $3::text[]) AS c(k, m) \
      ON CONFLICT (key) DO NOTHING RETURNING key";
 
 impl PgStore {
@@ -51,18 +55,20 @@ impl PgStore {
         if claims.is_empty() {
             return Ok(Vec::new());
         }
-        let keys: Vec<Uuid> = claims.iter().map(|claim| Uuid::from_bytes(*claim.key.as_bytes())).collect();
-        let tenants: Vec<&str> = claims.iter().map(|claim| claim.tenant).collect();
-        let ids: Vec<&str> = claims.iter().map(|claim| claim.message_id).collect();
-        let written = self
-            .query(CLAIM)
-            .bind(consumer.as_str())
-            .bind(&keys)
-            .bind(tenants)
-            .bind(ids)
-            .fetch_all(conn)
-            .await
-            .map_err(own("claiming receipts"))?;
+        let key = |claim: &Claim<'_>| Uuid::from_bytes(*claim.key.as_bytes());
+        // Rows are inserted in the order of the arrays. Sorted, two batches with the same messages in another order wait
+        // for each other instead of deadlocking.
+        let mut sorted: Vec<&Claim<'_>> = claims.iter().collect();
+        sorted.sort_unstable_by_key(|claim| claim.key);
+        let keys: Vec<Uuid> = sorted.iter().map(|claim| key(claim)).collect();
+        let ids: Vec<&str> = sorted.iter().map(|claim| claim.message_id).collect();
+        let some_tenant = claims.iter().any(|claim| !claim.tenant.is_empty());
+        let sql = if some_tenant { CLAIM } else { CLAIM_WITHOUT_TENANT };
+        let mut insert = self.query(sql).bind(consumer.as_str()).bind(keys).bind(ids);
+        if some_tenant {
+            insert = insert.bind(sorted.iter().map(|claim| claim.tenant).collect::<Vec<_>>());
+        }
+        let written = insert.fetch_all(conn).await.map_err(own("claiming receipts"))?;
         if written.len() == claims.len() {
             return Ok(vec![true; claims.len()]);
         }
@@ -71,7 +77,7 @@ impl PgStore {
             .map(|row| row.try_get(0))
             .collect::<Result<HashSet<Uuid>, _>>()
             .map_err(own("reading the claimed receipts"))?;
-        Ok(keys.iter().map(|key| written.contains(key)).collect())
+        Ok(claims.iter().map(|claim| written.contains(&key(claim))).collect())
     }
 
     pub(crate) async fn advance_and_commit(

@@ -94,7 +94,18 @@ pub(crate) fn class_of_own(error: &sqlx::Error) -> ErrorClass {
 
 /// Turns an error of oncebox's own statements into a [`StoreError`].
 pub(crate) fn own(context: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| StoreError::new(class_of_own(&error), context, error)
+    move |error| {
+        let state = error.as_database_error().and_then(DatabaseError::code);
+        // A prepared statement that is not there, or is there already, was prepared on another server connection.
+        let context = match state.as_deref() {
+            Some("26000" | "42P05") => format!(
+                "{context} (a pooler in transaction mode seems to stand in between: turn on `pooler`, or add \
+                 statement-cache-capacity=0 to the URL)"
+            ),
+            _ => context.to_owned(),
+        };
+        StoreError::new(class_of_own(&error), context, error)
+    }
 }
 
 #[cfg(test)]

@@ -74,12 +74,13 @@ impl PgStoreBuilder {
             max_connections: 10,
             acquire_timeout: Duration::from_secs(30),
             limits: Limits::default(),
-            pooler: false,
+            pooler: has_no_statement_cache(url),
             partition_receipts: false,
         }
     }
 
-    /// The most connections that carry messages, 10 by default. Up to three more are opened when purge, status or health need them.
+    /// The most connections that carry messages, 10 by default. Up to three more are opened
+    /// when purge, status or health need them.
     pub fn max_connections(mut self, most: u32) -> Self {
         self.max_connections = most.max(1);
         self
@@ -112,7 +113,8 @@ impl PgStoreBuilder {
     }
 
     /// Whether a pooler in transaction mode (pgbouncer, pgcat, Supavisor) stands in between. No named prepared statement
-    /// is used then, and temporary functions are looked for in each transaction.
+    /// is used then, and temporary functions are looked for in each transaction. `statement-cache-capacity=0` in the URL
+    /// says the same.
     ///
     /// pgbouncer needs `ignore_startup_parameters = extra_float_digits`, which sqlx sends. Before pgbouncer 1.21, your own
     /// handlers must say `.persistent(false)` on their queries.
@@ -168,6 +170,12 @@ impl PgStoreBuilder {
         let sessions = if self.pooler { None } else { Some(sessions) };
         Ok(PgStore::new(pool, aside, sessions, self.limits, self.pooler, self.partition_receipts))
     }
+}
+
+/// Who turns the cache of prepared statements off in the URL does so because of a pooler.
+fn has_no_statement_cache(url: &str) -> bool {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    query.split('&').any(|pair| pair == "statement-cache-capacity=0")
 }
 
 /// The small pool beside the main one.

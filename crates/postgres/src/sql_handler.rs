@@ -4,6 +4,7 @@ mod arguments;
 mod failure;
 mod function;
 mod jsonb;
+mod mentions;
 mod payload;
 mod probe;
 

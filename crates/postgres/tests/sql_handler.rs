@@ -249,6 +249,28 @@ async fn batch_statements_see_the_relation_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_statement_that_takes_whole_rows_gets_them() {
+    with_store(|store, _| async move {
+        execute(&store, TABLES).await;
+        for sql in [
+            "INSERT INTO ledger (extra) SELECT to_jsonb(m) FROM messages m",
+            "INSERT INTO ledger (extra) SELECT to_jsonb(x) FROM (SELECT * FROM messages) x",
+            "WITH x AS (TABLE messages) INSERT INTO ledger (extra) SELECT to_jsonb(x) FROM x",
+        ] {
+            execute(&store, "TRUNCATE ledger").await;
+            let handler = SqlHandler::prepare(&store, &batch(&[sql]), PayloadKind::Json).await.unwrap();
+            let mut whole = record(7, "[]");
+            whole.key = Some("k".into());
+            whole.timestamp_ms = Some(0);
+            run(&store, &handler, &[message(whole)]).await.unwrap();
+            let keys = "SELECT count(*) FROM ledger, jsonb_each(extra) WHERE value <> 'null'";
+            assert_eq!(number(&store, keys).await, 9, "{sql}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_payload_that_is_no_json_is_rejected_before_the_database() {
     with_store(|store, _| async move {
         execute(&store, TABLES).await;

@@ -11,10 +11,12 @@ use crate::args::{DeadAction, DeadSelection, Output};
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::load;
 use crate::output;
-use crate::stores::{SqlStore, WithStore, with_store};
+use crate::stores::{SqlStore, WithStore, require_schema, with_store};
 
 /// How many letters one page of a replay takes into memory.
 const PAGE: u32 = 200;
+/// How many a dry run lists.
+const MOST_SHOWN: usize = 10_000;
 
 pub(crate) async fn run(file: &Path, action: DeadAction) -> CommandResult {
     let config = load::config(file)?;
@@ -30,6 +32,7 @@ impl WithStore for Dead<'_> {
     type Output = CommandResult;
 
     async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+        require_schema(&store).await?;
         match self.action {
             DeadAction::List { selection, limit, after, output } => {
                 let filter = DeadFilter { limit, after, ..filter(selection) };
@@ -48,14 +51,14 @@ impl WithStore for Dead<'_> {
             DeadAction::Replay { selection, all, dry_run, output } => {
                 let filter = deliberate(selection, all)?;
                 if dry_run {
-                    return list(&store.dead_letters(&filter).await?, output.output);
+                    return list(&all_of(&store, filter).await?, output.output);
                 }
                 replay_all(&store, self.config, filter, output.output).await
             }
             DeadAction::Drop { selection, all, dry_run, output } => {
                 let filter = deliberate(selection, all)?;
                 if dry_run {
-                    return list(&store.dead_letters(&filter).await?, output.output);
+                    return list(&all_of(&store, filter).await?, output.output);
                 }
                 let mut dropped = 0;
                 // A page at a time, so that no statement grows without bound.
@@ -101,6 +104,19 @@ fn deliberate(selection: DeadSelection, all: bool) -> Result<DeadFilter, Failure
         });
     }
     Ok(chosen)
+}
+
+/// What a dry run shows: all that match, within reason.
+async fn all_of<S: SqlStore>(store: &S, mut filter: DeadFilter) -> Result<Vec<StoredDeadLetter>, Failure> {
+    let mut all = Vec::new();
+    while all.len() < MOST_SHOWN {
+        let page = store.dead_letters(&filter).await?;
+        let Some(last) = page.last() else { return Ok(all) };
+        filter.after = last.number;
+        all.extend(page);
+    }
+    eprintln!("there may be more than these {} dead letters", all.len());
+    Ok(all)
 }
 
 async fn replay_all<S: SqlStore>(

@@ -9,7 +9,7 @@ use crate::args::Output;
 use crate::exit::{Answer, CommandResult};
 use crate::load;
 use crate::output;
-use crate::stores::{self, SqlStore, WithStore, with_store};
+use crate::stores::{self, SqlStore, WithStore, require_schema, with_store};
 
 pub(crate) async fn run(file: &Path, dry_run: bool, output: Output) -> CommandResult {
     let config = load::config(file)?;
@@ -27,6 +27,7 @@ impl WithStore for Purge {
     type Output = CommandResult;
 
     async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+        require_schema(&store).await?;
         let spinner = output::spinner("purging old receipts");
         let purged = store.purge(&self.retention, self.dry_run).await;
         spinner.finish_and_clear();

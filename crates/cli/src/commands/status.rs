@@ -11,7 +11,7 @@ use crate::cluster::{self, Ends};
 use crate::exit::{Answer, CommandResult};
 use crate::load;
 use crate::output;
-use crate::stores::{SqlStore, WithStore, with_store};
+use crate::stores::{SqlStore, WithStore, require_schema, with_store};
 
 /// Counts stop here: a status must not cost a scan of a large table.
 const COUNT_CAP: u64 = 10_000;
@@ -30,6 +30,7 @@ impl WithStore for Status<'_> {
     type Output = CommandResult;
 
     async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+        require_schema(&store).await?;
         let status = store.status(COUNT_CAP).await?;
         let ends = cluster::ends(self.config).await;
         match self.output {

@@ -51,9 +51,12 @@ async fn crash_at_each_step(kind: Kind) {
 /// One crash after another without anything in between: what one has left behind must not confuse the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn crashes_one_after_another() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for (kind, lanes) in
+        [(Kind::Postgres, "1"), (Kind::Postgres, "4"), (Kind::Sqlite, "1"), (Kind::Sqlite, "4")]
+    {
         let mut world = World::new(kind, 2).await;
         world.config.with_static_membership();
+        world.inbox(|inbox| inbox.set("lanes", lanes).set("batch", "{ messages = 10 }"));
         let all = orders(0..300);
         world.topic.send(&all);
         for step in ["after-commit:2", "after-claim:3", "after-commit:1", "after-handler:2", "after-commit:3"]

@@ -181,7 +181,7 @@ async fn a_letter_without_an_id_is_replayed_with_the_id_it_has_now() {
 
         world.inbox(|inbox| inbox.set("id", "\"header:message\""));
         world.oncebox(&["dead", "replay", "--all"]).exits(0);
-        world.has_exactly(&[order.clone()]).await;
+        world.has_exactly(std::slice::from_ref(&order)).await;
         world.topic.send_odd(&odd());
         let daemon = world.start();
         world.caught_up().await;

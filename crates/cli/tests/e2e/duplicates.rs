@@ -3,6 +3,7 @@
 use crate::support::config::Inbox;
 use crate::support::database::Kind;
 use crate::support::orders::{Order, orders};
+use crate::support::topic::Odd;
 use crate::support::world::World;
 use crate::support::{check::compare_ids, eventually};
 
@@ -109,4 +110,30 @@ async fn two_consumers_of_one_topic_each_have_their_effects() {
     world.has_exactly(&all).await;
     compare_ids("effects of the other", &world.effects_of(&other).await, &all);
     daemon.stop();
+}
+
+/// An id counts once per tenant.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_id_of_two_tenants_is_two_messages() {
+    for kind in [Kind::Postgres, Kind::Sqlite] {
+        let mut world = World::new(kind, 2).await;
+        world.inbox(|inbox| inbox.set("tenant", "\"header:tenant\""));
+        for (nth, tenant) in ["north", "south", "north", "south", "south"].iter().enumerate() {
+            let order = Order::of(0, i64::try_from(nth).expect("few"));
+            let headers = [("event_id", Some(b"same".as_slice())), ("tenant", Some(tenant.as_bytes()))];
+            world.topic.send_odd(&Odd {
+                partition: 0,
+                key: Some(order.key().as_bytes()),
+                payload: Some(order.payload().as_bytes()),
+                headers: &headers,
+            });
+        }
+        let daemon = world.start();
+        world.caught_up().await;
+        assert_eq!(world.effects().await, 2);
+        assert_eq!(world.duplicates().await, 3);
+        let tenants = world.db.texts("SELECT tenant FROM oncebox_inbox ORDER BY tenant").await;
+        assert_eq!(tenants, ["north", "south"]);
+        daemon.stop();
+    }
 }

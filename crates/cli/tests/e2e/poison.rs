@@ -1,5 +1,6 @@
 //! Messages that cannot be applied, among good ones.
 
+use crate::support::config::Inbox;
 use crate::support::database::Kind;
 use crate::support::eventually;
 use crate::support::orders::{Order, orders};
@@ -84,6 +85,64 @@ async fn poison_among_good_messages_is_parked() {
         assert_eq!(world.duplicates().await, 1);
         daemon.stop();
     }
+}
+
+/// A set-based handler does not say which message is to blame: it is found by halving.
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_in_a_batch_handler_is_found() {
+    for kind in [Kind::Postgres, Kind::Sqlite] {
+        let mut world = World::new(kind, 1).await;
+        let inbox = Inbox::of_orders_in_batches(kind, &world.consumer, &world.topic.name);
+        world.config.inboxes = vec![inbox.set("batch", "{ messages = 100 }")];
+        let mut all = orders(0..300);
+        let too_much = [77, 78, 210];
+        for nth in too_much {
+            all[nth].qty = 10_000_000;
+        }
+        world.topic.send(&all);
+        let headers = [("event_id", Some(b"no-json".as_slice()))];
+        world.topic.send_odd(&Odd {
+            key: Some(b"k"),
+            payload: Some(b"{"),
+            headers: &headers,
+            ..Odd::default()
+        });
+        let daemon = world.start();
+        world.caught_up().await;
+        let good: Vec<Order> = all.iter().filter(|order| order.qty < 10).cloned().collect();
+        world.has_exactly(&good).await;
+        assert_eq!(world.dead("message_id").await, ["order-77", "order-78", "order-210", "no-json"]);
+        daemon.stop();
+    }
+}
+
+/// The database cannot even hold the id of a message: nobody spins, and somebody says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_cannot_be_given_up_stops_its_partition() {
+    let latin1 = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    let world = World::with_database(Kind::Postgres, 2, latin1).await;
+    let order = Order::of;
+    world.topic.send(&[order(0, 0), order(1, 0)]);
+    let payload = order(0, 1).payload();
+    let headers = [("event_id", Some("\u{65e5}\u{672c}".as_bytes()))];
+    world.topic.send_odd(&Odd {
+        key: Some(b"sku-0"),
+        payload: Some(payload.as_bytes()),
+        headers: &headers,
+        ..Odd::default()
+    });
+    world.topic.send(&[order(0, 2), order(1, 1)]);
+    let daemon = world.start();
+    eventually("the partition stands still", async || {
+        let Some((status, health)) = daemon.health().await else { return false };
+        let loops = health["loops"].as_array().cloned().unwrap_or_default();
+        status == 503 && loops.iter().any(|l| l["error"].as_str().is_some_and(|e| e.contains("LATIN1")))
+    })
+    .await;
+    world.effects_reach(3).await;
+    world.has_exactly(&[order(0, 0), order(1, 0), order(1, 1)]).await;
+    assert!(daemon.log().lines().count() < 50, "it does not repeat itself:\n{}", daemon.log());
+    daemon.stop();
 }
 
 /// `park-key`: what comes later with the key of a dead letter waits behind it, so that its order survives.

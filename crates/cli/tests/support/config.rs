@@ -20,7 +20,9 @@ pub(crate) struct Config {
 pub(crate) struct Inbox {
     pub(crate) consumer: String,
     settings: BTreeMap<String, String>,
-    each: Vec<String>,
+    /// `each` or `batch`.
+    handler: &'static str,
+    statements: Vec<String>,
 }
 
 impl Config {
@@ -57,7 +59,11 @@ impl Config {
             for (name, value) in &inbox.settings {
                 text.push_str(&format!("{name} = {value}\n"));
             }
-            text.push_str(&format!("[inbox.handler]\neach = [\n  {},\n]\n\n", inbox.each.join(",\n  ")));
+            text.push_str(&format!(
+                "[inbox.handler]\n{} = [\n  {},\n]\n\n",
+                inbox.handler,
+                inbox.statements.join(",\n  ")
+            ));
         }
         text.push_str(&self.more);
         text
@@ -84,9 +90,30 @@ impl Inbox {
         Self::new(consumer, topic, each)
     }
 
+    /// The same with set-based statements.
+    pub(crate) fn of_orders_in_batches(kind: Kind, consumer: &str, topic: &str) -> Self {
+        let number = |name: &str| match kind {
+            Kind::Postgres => format!("(payload->>'{name}')::bigint"),
+            Kind::Sqlite => format!("payload->>'{name}'"),
+        };
+        let (qty, seq) = (number("qty"), number("seq"));
+        let statements = vec![
+            format!(
+                "\"UPDATE stock SET on_hand = on_hand - m.qty FROM (SELECT payload->>'sku' AS sku, SUM({qty}) AS qty \
+                 FROM messages GROUP BY payload->>'sku') AS m WHERE stock.sku = m.sku\""
+            ),
+            format!(
+                "\"INSERT INTO ledger (consumer, message_id, sku, qty, seq) \
+                 SELECT '{consumer}', id, payload->>'sku', {qty}, {seq} FROM messages ORDER BY {seq}\""
+            ),
+        ];
+        Self { handler: "batch", ..Self::new(consumer, topic, statements) }
+    }
+
     /// With statements of its own, as they stand in the file.
     pub(crate) fn new(consumer: &str, topic: &str, each: Vec<String>) -> Self {
-        let inbox = Self { consumer: consumer.to_owned(), settings: BTreeMap::new(), each };
+        let consumer = consumer.to_owned();
+        let inbox = Self { consumer, settings: BTreeMap::new(), handler: "each", statements: each };
         inbox
             .set("topics", &format!("[{topic:?}]"))
             .set("id", "\"header:event_id\"")
@@ -103,7 +130,7 @@ impl Inbox {
 
     /// Adds a statement before all others.
     pub(crate) fn first(mut self, statement: &str) -> Self {
-        self.each.insert(0, statement.to_owned());
+        self.statements.insert(0, statement.to_owned());
         self
     }
 

@@ -181,8 +181,8 @@ impl Drop for Daemon {
         self.end();
         if std::thread::panicking() {
             let log = self.log();
-            let lines: Vec<&str> = log.lines().collect();
-            let shown = lines[lines.len().saturating_sub(150)..].join("\n");
+            let lines: Vec<String> = log.lines().map(|line| line.chars().take(300).collect()).collect();
+            let shown = lines[lines.len().saturating_sub(60)..].join("\n");
             eprintln!("---- the log of {} ({} lines) ----\n{shown}\n----", self.name, lines.len());
         }
     }

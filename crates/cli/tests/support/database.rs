@@ -32,10 +32,11 @@ enum Pool {
 }
 
 impl Database {
-    pub(crate) async fn create(kind: Kind, name: &str, folder: &Path) -> Self {
+    /// `options` are those of CREATE DATABASE.
+    pub(crate) async fn create(kind: Kind, name: &str, folder: &Path, options: &str) -> Self {
         let (url, pool) = match kind {
             Kind::Postgres => {
-                execute_at_server(&format!("CREATE DATABASE {name}")).await;
+                execute_at_server(&format!("CREATE DATABASE {name} {options}")).await;
                 let options = server().database(name).application_name("e2e");
                 let pool =
                     PgPoolOptions::new().max_connections(3).min_connections(1).connect_with(options).await;

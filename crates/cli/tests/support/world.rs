@@ -25,10 +25,15 @@ pub(crate) struct World {
 impl World {
     /// With one inbox that handles orders.
     pub(crate) async fn new(kind: Kind, partitions: i32) -> Self {
+        Self::with_database(kind, partitions, "").await
+    }
+
+    /// With a database that is made with these options.
+    pub(crate) async fn with_database(kind: Kind, partitions: i32, options: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("oncebox-e2e-").tempdir().expect("a temporary folder");
         let name = format!("e2e_{}", uuid::Uuid::now_v7().simple());
         let topic = Topic::create(&name, partitions).await;
-        let db = Database::create(kind, &name, folder.path()).await;
+        let db = Database::create(kind, &name, folder.path(), options).await;
         let mut config = Config::new(&db.url, &topic.brokers);
         config.inboxes.push(Inbox::of_orders(kind, &name, &name));
         Self { db, topic, consumer: name, config, folder, started: AtomicU32::new(0) }
@@ -66,9 +71,11 @@ impl World {
         Answer::of(self.folder(), arguments)
     }
 
+    /// In one step: another daemon may be reading it.
     pub(crate) fn write_config(&self) {
-        std::fs::write(self.folder().join("oncebox.toml"), self.config.text())
-            .expect("the configuration is written");
+        let (file, new) = (self.folder().join("oncebox.toml"), self.folder().join("oncebox.toml.new"));
+        std::fs::write(&new, self.config.text()).expect("the configuration is written");
+        std::fs::rename(new, file).expect("the configuration is put in place");
     }
 
     /// The position of each partition of a consumer.

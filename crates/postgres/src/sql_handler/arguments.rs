@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use oncebox_core::config::{Handler, PayloadKind};
 use oncebox_core::statement::Param;
-use oncebox_core::{Failure, Message, headers_json, reject};
+use oncebox_core::{BoxError, Failure, Message, headers_json, reject};
 use sqlx::Arguments;
 use sqlx::postgres::PgArguments;
 
@@ -14,28 +14,19 @@ use super::{function, payload};
 /// Years 1 to 9999; a time outside of it is a producer's mistake, and PostgreSQL may not be able to hold it.
 const TIMES_MS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
 
-/// Which columns a handler gets, and which of them must be as they should be.
+/// Which columns a handler gets.
 #[derive(Debug)]
 pub(super) struct Columns {
+    /// Those that the call has a place for.
     sent: Vec<Param>,
+    /// Those that a statement can see; the others are NULL.
     used: BTreeSet<Param>,
     payload: PayloadKind,
 }
 
 impl Columns {
     pub(super) fn new(handler: &Handler, payload: PayloadKind) -> Self {
-        let sent = function::columns(handler);
-        let used = match handler {
-            Handler::Each(steps) => steps.iter().flat_map(|step| step.statement.params()).collect(),
-            Handler::Batch(steps) => {
-                let mentions = |param: &&Param| {
-                    let mut sources = steps.iter().map(|step| step.statement.source().to_lowercase());
-                    sources.any(|source| source.contains(param.name()))
-                };
-                sent.iter().filter(mentions).copied().collect()
-            }
-        };
-        Self { sent, used, payload }
+        Self { sent: function::columns(handler), used: function::used(handler), payload }
     }
 
     /// The arguments of the call. A message that has something PostgreSQL cannot hold is rejected, if a statement uses it.
@@ -48,66 +39,69 @@ impl Columns {
     }
 
     fn add(&self, arguments: &mut PgArguments, param: Param, fresh: &[Message]) -> Result<(), Failure> {
+        let used = self.used.contains(&param);
         let added = match param {
+            // Without any other column it still says how many messages there are.
             Param::Id => arguments.add(column(fresh, |m| m.id().as_str())),
-            Param::Key => arguments.add(
-                self.checked(param, fresh, |m| m.key().map(|key| payload::text("key", key)).transpose())?,
-            ),
-            Param::Payload => match self.payload {
-                PayloadKind::Json => arguments.add(self.checked(param, fresh, |m| {
-                    m.payload().map(|json| payload::json(json).map(|json| Jsonb(json.into()))).transpose()
-                })?),
-                PayloadKind::Text => arguments.add(self.checked(param, fresh, |m| {
-                    m.payload().map(|text| payload::text("payload", text)).transpose()
-                })?),
-                PayloadKind::Bytes => arguments.add(column(fresh, Message::payload)),
-            },
-            Param::Headers => arguments.add(self.headers(fresh)?),
-            Param::Topic => arguments.add(column(fresh, Message::topic)),
-            Param::Partition => arguments.add(column(fresh, |m| m.record().partition)),
-            Param::Offset => arguments.add(column(fresh, |m| m.record().offset)),
-            Param::Timestamp => {
-                arguments.add(self.checked(param, fresh, |m| match m.record().timestamp_ms {
-                    Some(ms) if !TIMES_MS.contains(&ms) => {
-                        Err(format!("the timestamp {ms} ms is out of range"))
-                    }
-                    ms => Ok(ms),
-                })?)
-            }
-            Param::Tenant => arguments.add(column(fresh, |m| m.tenant().as_str())),
+            Param::Key => arguments
+                .add(checked(used, fresh, |m| m.key().map(|key| payload::text("key", key)).transpose())?),
+            Param::Payload => self.add_payload(arguments, used, fresh)?,
+            Param::Headers => arguments.add(headers_of(used, fresh)?),
+            Param::Topic => arguments.add(used.then(|| column(fresh, Message::topic))),
+            Param::Partition => arguments.add(used.then(|| column(fresh, |m| m.record().partition))),
+            Param::Offset => arguments.add(used.then(|| column(fresh, |m| m.record().offset))),
+            Param::Timestamp => arguments.add(checked(used, fresh, |m| match m.record().timestamp_ms {
+                Some(ms) if !TIMES_MS.contains(&ms) => Err(format!("the timestamp {ms} ms is out of range")),
+                ms => Ok(ms),
+            })?),
+            Param::Tenant => arguments.add(used.then(|| column(fresh, |m| m.tenant().as_str()))),
         };
         added.map_err(Failure::of_batch)
     }
 
-    /// `None` if no message has any, which is quicker for both sides.
-    fn headers(&self, fresh: &[Message]) -> Result<Option<Vec<Option<Jsonb<'static>>>>, Failure> {
-        if fresh.iter().all(|message| message.record().headers.is_empty()) {
-            return Ok(None);
-        }
-        let checked = self.checked(Param::Headers, fresh, |message| {
-            let headers = &message.record().headers;
-            if headers.iter().any(|(name, _)| name.contains('\0')) {
-                return Err("the name of a header contains NUL, which jsonb refuses".to_owned());
-            }
-            Ok(Some(Jsonb(headers_json::to_object(headers).into())))
-        });
-        checked.map(Some)
-    }
-
-    /// A column of values that may be wrong. What no statement uses becomes NULL then.
-    fn checked<'m, T>(
+    fn add_payload(
         &self,
-        param: Param,
-        fresh: &'m [Message],
-        value: impl Fn(&'m Message) -> Result<Option<T>, String>,
-    ) -> Result<Vec<Option<T>>, Failure> {
-        let judge = |(at, message)| match value(message) {
-            Err(why) if self.used.contains(&param) => Err(Failure { at: Some(at), error: reject(why) }),
-            Err(_) => Ok(None),
-            Ok(value) => Ok(value),
-        };
-        fresh.iter().enumerate().map(judge).collect()
+        arguments: &mut PgArguments,
+        used: bool,
+        fresh: &[Message],
+    ) -> Result<Result<(), BoxError>, Failure> {
+        Ok(match self.payload {
+            PayloadKind::Json => arguments.add(checked(used, fresh, |m| {
+                m.payload().map(|json| payload::json(json).map(|json| Jsonb(json.into()))).transpose()
+            })?),
+            PayloadKind::Text => arguments.add(checked(used, fresh, |m| {
+                m.payload().map(|text| payload::text("payload", text)).transpose()
+            })?),
+            PayloadKind::Bytes => arguments.add(used.then(|| column(fresh, Message::payload))),
+        })
     }
+}
+
+/// `None` if no message has any, which is quicker for both sides.
+fn headers_of(used: bool, fresh: &[Message]) -> Result<Option<Vec<Option<Jsonb<'static>>>>, Failure> {
+    if fresh.iter().all(|message| message.record().headers.is_empty()) {
+        return Ok(None);
+    }
+    checked(used, fresh, |message| {
+        let headers = &message.record().headers;
+        if headers.iter().any(|(name, _)| name.contains('\0')) {
+            return Err("the name of a header contains NUL, which jsonb refuses".to_owned());
+        }
+        Ok(Some(Jsonb(headers_json::to_object(headers).into())))
+    })
+}
+
+/// A column of values that PostgreSQL may not be able to hold: that rejects the message. `None` if nobody looks at it.
+fn checked<'m, T>(
+    used: bool,
+    fresh: &'m [Message],
+    value: impl Fn(&'m Message) -> Result<Option<T>, String>,
+) -> Result<Option<Vec<Option<T>>>, Failure> {
+    if !used {
+        return Ok(None);
+    }
+    let judge = |(at, message)| value(message).map_err(|why| Failure { at: Some(at), error: reject(why) });
+    fresh.iter().enumerate().map(judge).collect::<Result<_, _>>().map(Some)
 }
 
 fn column<'m, T>(fresh: &'m [Message], value: impl Fn(&'m Message) -> T) -> Vec<T> {

@@ -3,12 +3,14 @@
 //! One call carries a whole batch, so the round trips do not grow with the messages. Parameters are positional and have no
 //! names: a name would silently win over, or lose against, a column of the same name.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::statement::Param;
 use sha2::{Digest, Sha256};
 
+use super::mentions;
 use crate::classify::ROW_RULE;
 use crate::quote::literal;
 
@@ -135,13 +137,23 @@ fn row_rule(handler: &Handler, step: &Step, number: usize) -> String {
     )
 }
 
-/// Which columns a call carries: all that the statements use, and the id to count the messages by.
+/// Which columns the statements can see.
+pub(super) fn used(handler: &Handler) -> BTreeSet<Param> {
+    match handler {
+        Handler::Each(steps) => steps.iter().flat_map(|step| step.statement.params()).collect(),
+        Handler::Batch(steps) => {
+            steps.iter().flat_map(|step| mentions::columns(step.statement.source())).collect()
+        }
+    }
+}
+
+/// Which columns a call has a place for. The id is always there, to count the messages by.
 pub(super) fn columns(handler: &Handler) -> Vec<Param> {
     match handler {
         Handler::Batch(_) => Param::ALL.to_vec(),
-        Handler::Each(steps) => {
-            let used = |param: &Param| steps.iter().any(|step| step.statement.params().contains(param));
-            Param::ALL.into_iter().filter(|param| *param == Param::Id || used(param)).collect()
+        Handler::Each(_) => {
+            let used = used(handler);
+            Param::ALL.into_iter().filter(|param| *param == Param::Id || used.contains(param)).collect()
         }
     }
 }

@@ -1,0 +1,323 @@
+//! The command line without any service: configurations, exit codes, SQLite, the demo.
+
+#[path = "support/command.rs"]
+mod command;
+
+use std::path::Path;
+
+use command::{Answer, oncebox};
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn with_config(text: &str) -> TempDir {
+    let folder = folder();
+    write(folder.path(), text);
+    folder
+}
+
+fn write(folder: &Path, text: &str) {
+    std::fs::write(folder.join("oncebox.toml"), text).expect("the configuration is written");
+}
+
+/// A SQLite file beside the configuration, and one inbox.
+const SQLITE: &str = r#"[store]
+url = "sqlite://test.sqlite"
+
+[kafka]
+brokers = "127.0.0.1:1"
+
+[[inbox]]
+consumer = "stock"
+topics = ["stock.updates"]
+id = "header:event_id"
+
+[inbox.handler]
+each = ["INSERT INTO ledger (message_id) VALUES (:id)"]
+"#;
+
+/// [`SQLITE`] with one line in place of another.
+fn changed(line: &str, by: &str) -> String {
+    assert_eq!(SQLITE.matches(line).count(), 1, "{line} stands there once");
+    SQLITE.replacen(line, by, 1)
+}
+
+#[test]
+fn a_wrong_configuration_is_told_with_its_key_and_line() {
+    let url = "url = \"sqlite://test.sqlite\"";
+    let id = "id = \"header:event_id\"";
+    let each = "each = [\"INSERT INTO ledger (message_id) VALUES (:id)\"]";
+    let topics = "topics = [\"stock.updates\"]";
+    let brokers = "brokers = \"127.0.0.1:1\"";
+    let after_id = |more: &str| changed(id, &format!("{id}\n{more}"));
+    let at_end = |more: &str| format!("{SQLITE}\n{more}\n");
+    let cases: Vec<(String, usize, &str, &str)> = vec![
+        (changed("[store]", "[stroe]"), 1, "store", "missing"),
+        (changed(url, "max_connections = 3"), 1, "store.url", "missing"),
+        (changed(url, &format!("{url}\nurll = 1")), 3, "store.urll", "url"),
+        (changed(url, "url = 5"), 2, "store.url", "string"),
+        (changed(url, "url = \"mysql://localhost/x\""), 2, "store.url", "not supported"),
+        (changed(url, "url = \"nonsense\""), 2, "store.url", "no database URL"),
+        (changed(url, "url = \"${ONCEBOX_NOT_SET}\""), 2, "store.url", "ONCEBOX_NOT_SET"),
+        (changed(url, &format!("{url}\nmax_connections = \"ten\"")), 3, "store.max_connections", "integer"),
+        (changed(url, &format!("{url}\nmax_connections = 0")), 3, "store.max_connections", "1"),
+        (
+            changed(url, &format!("{url}\npartition_receipts = \"day\"")),
+            3,
+            "store.partition_receipts",
+            "SQLite",
+        ),
+        (changed(brokers, "brokers = \"\""), 5, "kafka.brokers", "empty"),
+        (
+            changed(brokers, &format!("{brokers}\n[kafka.properties]\n\"group.id\" = \"x\"")),
+            7,
+            "kafka.properties.\"group.id\"",
+            "group",
+        ),
+        (
+            changed(brokers, &format!("{brokers}\n[kafka.properties]\nsecurity.protocol = \"ssl\"")),
+            7,
+            "kafka.properties.\"security\"",
+            "quotes",
+        ),
+        (changed("consumer = \"stock\"", "consumer = \"a b\""), 8, "inbox[0].consumer", "letters"),
+        (changed(topics, "topics = []"), 9, "inbox[0].topics", "empty"),
+        (changed(topics, "topics = [\"a\", \"a\"]"), 9, "inbox[0].topics[1]", "twice"),
+        (changed(id, ""), 7, "inbox[0].id", "missing"),
+        (changed(id, "id = \"hedaer:x\""), 10, "inbox[0].id", "selector"),
+        (after_id("start = \"now\""), 11, "inbox[0].start", "earliest"),
+        (after_id("batch = { messages = 0 }"), 11, "inbox[0].batch.messages", "1"),
+        (after_id("batch = { bytes = \"4M\" }"), 11, "inbox[0].batch.bytes", "MiB"),
+        (after_id("lanes = 65"), 11, "inbox[0].lanes", "64"),
+        (after_id("retry = { backoff = \"5s..1s\" }"), 11, "inbox[0].retry.backoff", ".."),
+        (after_id("retention = \"1s\""), 11, "inbox[0].retention", "too short"),
+        (after_id("on_failure = \"ignore\""), 11, "inbox[0].on_failure", "park"),
+        (after_id("payload = \"xml\""), 11, "inbox[0].payload", "json"),
+        (changed(each, ""), 12, "inbox[0].handler", "neither"),
+        (changed(each, &format!("{each}\nbatch = [\"DELETE FROM x\"]")), 12, "inbox[0].handler", "exclude"),
+        (changed(each, "each = [\"INSERT INTO x VALUES (:idd)\"]"), 13, "inbox[0].handler.each[0]", ":id"),
+        (changed(each, "each = []"), 13, "inbox[0].handler.each", "empty"),
+        (
+            changed(each, "each = [{ sql = \"DELETE FROM x\", rows = -1 }]"),
+            13,
+            "inbox[0].handler.each[0].rows",
+            "0",
+        ),
+        (
+            changed(each, "batch = [{ sql = \"DELETE FROM x\", rows = 1 }]"),
+            13,
+            "inbox[0].handler.batch[0].rows",
+            "each",
+        ),
+        (at_end("[http]\nlisten = \"0.0.0.0:80\""), 16, "http.listen", "allow_remote"),
+        (at_end("[purge]\nevery = \"soon\""), 16, "purge.every", "duration"),
+        (at_end("[outbox]\nrelay = true"), 16, "outbox.relay", "not supported"),
+        (
+            at_end(
+                "[[inbox]]\nconsumer = \"stock\"\ntopics = [\"b\"]\nid = \"key\"\nhandler.each = [\"DELETE FROM x\"]",
+            ),
+            16,
+            "inbox[1].consumer",
+            "stock",
+        ),
+        (at_end("[dashboard]"), 15, "dashboard", "known"),
+        (at_end("[purge\nevery = 1"), 15, "", ""),
+    ];
+    let mut wrong = Vec::new();
+    for (text, line, key, word) in cases {
+        let folder = with_config(&text);
+        let answer = Answer::of(folder.path(), ["status"]);
+        let place = format!("oncebox.toml:{line}: {key}");
+        let untouched = answer.stdout.is_empty() && !folder.path().join("test.sqlite").exists();
+        let told = answer.stderr.contains(&place) && answer.stderr.contains(word);
+        if answer.code != Some(3) || !untouched || !told {
+            wrong.push(format!("should exit 3 and say {place:?} and {word:?}:\n{answer}\nof\n{text}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn all_problems_of_a_configuration_are_told_at_once() {
+    let text = SQLITE
+        .replace("sqlite://test.sqlite", "${ONCEBOX_NOT_SET}")
+        .replace("header:event_id", "nowhere")
+        .replace("brokers", "broker")
+        .replace(":id", ":di");
+    let answer = Answer::of(with_config(&text).path(), ["run"]).exits(3).says(&[
+        "oncebox.toml:2: store.url",
+        "kafka.brokers",
+        "oncebox.toml:5: kafka.broker",
+        "oncebox.toml:10: inbox[0].id",
+        "oncebox.toml:13: inbox[0].handler.each[0]",
+    ]);
+    assert!(answer.stderr.lines().filter(|line| line.contains("oncebox.toml:")).count() >= 5, "{answer}");
+}
+
+#[test]
+fn a_configuration_that_is_not_there_is_told_with_a_hint() {
+    let empty = folder();
+    for command in [&["status"][..], &["run"], &["check"], &["migrate"], &["purge"], &["dead", "list"]] {
+        Answer::of(empty.path(), command).exits(3).says(&["oncebox.toml", "oncebox init", "--config"]);
+    }
+    Answer::of(empty.path(), ["status", "--config", "other.toml"]).exits(3).says(&["other.toml"]);
+    let mut command = oncebox(empty.path());
+    command.arg("status").env("ONCEBOX_CONFIG", "by-variable.toml");
+    Answer::of_command(command).exits(3).says(&["by-variable.toml"]);
+}
+
+#[test]
+fn a_daemon_with_nothing_to_do_or_wrong_sql_does_not_start() {
+    let nothing = with_config("[store]\nurl = \"sqlite://test.sqlite\"\n");
+    Answer::of(nothing.path(), ["run"]).exits(3).says(&["[[inbox]]"]);
+
+    // The table of the statement is not there: told at the start, not message by message.
+    let folder = with_config(SQLITE);
+    Answer::of(folder.path(), ["run"]).exits(3).says(&["stock", "statement 1", "ledger"]);
+    let found = Answer::of(folder.path(), ["check", "--output", "json"]).exits(4).json();
+    let handler =
+        found.as_array().into_iter().flatten().find(|f| f["subject"] == "handler of stock").cloned();
+    let handler = handler.unwrap_or_else(|| panic!("nothing about the handler: {found:#}"));
+    assert_eq!(handler["level"], "error", "{handler}");
+}
+
+#[test]
+fn usage_errors_exit_2() {
+    let folder = with_config(SQLITE);
+    for wrong in [
+        &["nonsense"][..],
+        &[],
+        &["status", "--output", "xml"],
+        &["dead"],
+        &["dead", "show", "many"],
+        &["dead", "list", "--limit", "0"],
+        &["demo", "--messages", "0"],
+        &["completions", "tcl"],
+        &["status", "--log", "oncebox=nonsense=x"],
+    ] {
+        let answer = Answer::of(folder.path(), wrong).exits(2);
+        assert_eq!(answer.stdout, "", "{wrong:?} {answer}");
+        assert!(!answer.stderr.is_empty());
+    }
+}
+
+#[test]
+fn help_and_version() {
+    let empty = folder();
+    let help = Answer::of(empty.path(), ["--help"]).exits(0).stdout;
+    for command in ["demo", "init", "check", "migrate", "run", "status", "dead", "purge", "completions"] {
+        assert!(help.contains(command), "{command} is missing:\n{help}");
+        Answer::of(empty.path(), [command, "--help"]).exits(0);
+    }
+    for action in ["list", "show", "replay", "drop"] {
+        let help = Answer::of(empty.path(), ["dead", action, "--help"]).exits(0).stdout;
+        assert!(help.contains("--output") && help.contains("--config"), "{help}");
+    }
+    let version = Answer::of(empty.path(), ["--version"]).exits(0).stdout;
+    assert!(version.contains(env!("CARGO_PKG_VERSION")) && version.contains("librdkafka"), "{version}");
+}
+
+#[test]
+fn completions_for_three_shells() {
+    let empty = folder();
+    for (shell, word) in [("bash", "complete "), ("zsh", "#compdef oncebox"), ("fish", "complete -c oncebox")]
+    {
+        let answer = Answer::of(empty.path(), ["completions", shell]).exits(0);
+        assert!(answer.stdout.contains(word) && answer.stdout.contains("replay"), "{shell}: {answer}");
+        assert_eq!(answer.stderr, "");
+    }
+}
+
+#[test]
+fn init_writes_a_configuration_that_can_be_read() {
+    let folder = folder();
+    let file = folder.path().join("oncebox.toml");
+    Answer::of(folder.path(), ["init"]).exits(0).says(&["oncebox check"]);
+    let text = std::fs::read_to_string(&file).expect("the file is there");
+
+    // It is a starting point: with another store it works as it is.
+    write(folder.path(), &text.replace("postgres://erp@localhost/erp", "sqlite://test.sqlite"));
+    Answer::of(folder.path(), ["migrate"]).exits(0);
+
+    Answer::of(folder.path(), ["init"]).exits(5).says(&["exists already", "--force"]);
+    assert_ne!(std::fs::read_to_string(&file).expect("the file is there"), text, "it was not overwritten");
+    Answer::of(folder.path(), ["init", "--force"]).exits(0);
+    assert_eq!(std::fs::read_to_string(&file).expect("the file is there"), text);
+    Answer::of(folder.path(), ["init", "--config", "other.toml"]).exits(0);
+    assert_eq!(std::fs::read_to_string(folder.path().join("other.toml")).expect("the file is there"), text);
+    Answer::of(folder.path(), ["init", "--config", "no/such/folder.toml"])
+        .exits(5)
+        .says(&["no/such/folder.toml"]);
+}
+
+#[test]
+fn an_unreachable_database_exits_4() {
+    let folder =
+        with_config(&SQLITE.replace("sqlite://test.sqlite", "postgres://u:pw-canary@127.0.0.1:1/db"));
+    for command in [&["status"][..], &["migrate"], &["dead", "list"], &["purge"]] {
+        let answer = Answer::of(folder.path(), command).exits(4).says(&["PostgreSQL", "refused"]);
+        assert!(!answer.to_string().contains("pw-canary"), "{answer}");
+    }
+}
+
+#[test]
+fn an_unreachable_broker_exits_4() {
+    let folder = with_config(SQLITE);
+    Answer::of(folder.path(), ["migrate"]).exits(0);
+    let found = Answer::of(folder.path(), ["check", "--output", "json"]).exits(4).json();
+    let kafka = found.as_array().into_iter().flatten().find(|f| f["subject"] == "kafka").cloned();
+    let kafka = kafka.unwrap_or_else(|| panic!("nothing about Kafka: {found:#}"));
+    assert!(
+        kafka["level"] == "error" && kafka["detail"].as_str().is_some_and(|d| d.contains("127.0.0.1:1")),
+        "{kafka}"
+    );
+}
+
+#[test]
+fn the_commands_on_an_empty_sqlite_database() {
+    let folder = with_config(SQLITE);
+    let json = |arguments: &[&str], code| {
+        Answer::of(folder.path(), [arguments, &["--output", "json"]].concat()).exits(code).json()
+    };
+    let before = json(&["migrate", "status"], 1);
+    assert!(before.as_array().is_some_and(|all| all.iter().all(|m| m["applied"] == false)), "{before:#}");
+    Answer::of(folder.path(), ["migrate", "sql"]).exits(0);
+    Answer::of(folder.path(), ["migrate"]).exits(0).says(&["applied 1"]);
+    Answer::of(folder.path(), ["migrate", "up"]).exits(0).says(&["nothing to do"]);
+    let after = json(&["migrate", "status"], 0);
+    assert!(after.as_array().is_some_and(|all| all.iter().all(|m| m["applied"] == true)), "{after:#}");
+
+    let status = json(&["status"], 0);
+    assert_eq!(status["consumers"], serde_json::json!([]));
+    assert_eq!(status["positions"], serde_json::json!([]));
+    assert_eq!(json(&["purge"], 0)["receipts"], 0);
+    assert_eq!(json(&["purge", "--dry-run"], 0)["dry_run"], true);
+    assert_eq!(json(&["dead", "list"], 1), serde_json::json!([]));
+    assert_eq!(json(&["dead", "replay", "--all", "--dry-run"], 1), serde_json::json!([]));
+    assert_eq!(json(&["dead", "drop", "--all"], 1)["dropped"], 0);
+    Answer::of(folder.path(), ["dead", "show", "1"]).exits(1).says(&["1"]);
+    Answer::of(folder.path(), ["dead", "drop"]).exits(2).says(&["--all"]);
+    for table in [&["status"][..], &["migrate", "status"], &["purge"]] {
+        assert!(!Answer::of(folder.path(), table).exits(0).stdout.is_empty());
+    }
+}
+
+/// The whole product in one process tree: a broker in the process, a SQLite file, consumers that get killed.
+#[test]
+fn the_demo_ends_with_a_good_verdict() {
+    let empty = folder();
+    let arguments = ["demo", "--messages", "2000", "--kills", "2", "--output", "json"];
+    let verdict = Answer::of(empty.path(), arguments).exits(0).json();
+    assert_eq!(verdict["verdict"], "ok", "{verdict:#}");
+    for (name, value) in
+        [("unique", 2000), ("effects", 2000), ("kills", 2), ("lost", 0), ("doubled", 0), ("out_of_order", 0)]
+    {
+        assert_eq!(verdict[name], value, "{name} of {verdict:#}");
+    }
+    assert!(verdict["produced"].as_i64() > Some(2000), "copies were sent: {verdict:#}");
+    assert!(verdict["duplicates_suppressed"].as_i64() > Some(0), "{verdict:#}");
+    let left = std::fs::read_dir(empty.path()).expect("the folder").count();
+    assert_eq!(left, 0, "it leaves nothing behind");
+}
