@@ -1,3 +1,5 @@
+//! Deducts stock for every message, once.
+
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
 use oncebox::{Admin, Inbox, selector::Selector};
