@@ -1,5 +1,7 @@
 //! The loop on a real SQLite file, with deliveries scripted by the test.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
+
 mod bare_claim;
 mod crash_guard;
 mod duplicates;
