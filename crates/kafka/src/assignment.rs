@@ -14,13 +14,18 @@
 //! * After seek and resume the first record came a second later, since a resume does not wake the thread that fetches.
 //!
 //! Under a cooperative protocol changes are added and removed; under an eager one each assign states everything.
+//!
+//! Before a partition is fetched its queue is split from the common one, see `deliver`. In this order no record can take the
+//! wrong way, which would tear the order of its partition apart.
+
+use std::sync::Arc;
 
 use rdkafka::consumer::{BaseConsumer, Consumer, RebalanceProtocol};
-use rdkafka::error::KafkaResult;
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::callbacks::Callbacks;
-use crate::partition::{Partition, Partitions};
+use crate::partition::{Partition, Partitions, Phase};
 
 /// Whether the group's lists say what changes, instead of what is.
 pub(crate) fn is_cooperative(consumer: &BaseConsumer<Callbacks>) -> bool {
@@ -56,38 +61,65 @@ pub(crate) fn answer_revoke(
     consumer.incremental_unassign(&going)
 }
 
-/// Begins to fetch these partitions at these offsets. The others go on.
-pub(crate) fn fetch_from(
-    consumer: &BaseConsumer<Callbacks>,
-    all: &Partitions,
-    beginning: &[(&Partition, i64)],
+/// Gives a partition its own queue, whose first record wakes this thread.
+pub(crate) fn split_queue(
+    consumer: &Arc<BaseConsumer<Callbacks>>,
+    partition: &mut Partition,
 ) -> KafkaResult<()> {
-    let mut list = TopicPartitionList::new();
-    for (partition, offset) in beginning {
-        list.add_partition_offset(&partition.topic, partition.number, Offset::Offset(*offset))?;
+    if partition.queue.is_some() {
+        return Ok(());
     }
-    if is_cooperative(consumer) {
-        return consumer.incremental_assign(&list);
-    }
-    for partition in all.iter().filter(|p| p.is_fetched()) {
-        if let Some(next) = partition.next_offset()
-            && list.find_partition(&partition.topic, partition.number).is_none()
-        {
-            list.add_partition_offset(&partition.topic, partition.number, Offset::Offset(next))?;
-        }
-    }
-    consumer.assign(&list)
+    let queue = consumer.split_partition_queue(&partition.topic, partition.number);
+    let mut queue = queue.ok_or(KafkaError::MessageConsumption(RDKafkaErrorCode::UnknownPartition))?;
+    let reader = std::thread::current();
+    queue.set_nonempty_callback(move || reader.unpark());
+    partition.queue = Some(queue);
+    Ok(())
 }
 
-/// Fetches a partition anew that librdkafka has given up on.
+/// Fetches the partitions that have a start and are not fetched yet, from there on. The others go on.
+pub(crate) fn fetch_started(consumer: &BaseConsumer<Callbacks>, all: &Partitions) -> KafkaResult<()> {
+    let waiting = |p: &&Partition| matches!(p.phase, Phase::Waiting { .. });
+    fetch(consumer, all, all.iter().filter(waiting))
+}
+
+/// Fetches a partition anew, from behind its last record, that librdkafka has given up on.
 pub(crate) fn fetch_again(
     consumer: &BaseConsumer<Callbacks>,
     all: &Partitions,
-    partition: &Partition,
-    next: i64,
+    topic: &str,
+    number: i32,
+) -> KafkaResult<()> {
+    let this = |p: &&Partition| p.number == number && &*p.topic == topic;
+    if is_cooperative(consumer)
+        && let Some(partition) = all.iter().find(this)
+    {
+        consumer.incremental_unassign(&partition.list()?)?;
+    }
+    fetch(consumer, all, all.iter().filter(this))
+}
+
+fn fetch<'a>(
+    consumer: &BaseConsumer<Callbacks>,
+    all: &'a Partitions,
+    these: impl Iterator<Item = &'a Partition>,
 ) -> KafkaResult<()> {
     if is_cooperative(consumer) {
-        consumer.incremental_unassign(&partition.list(Offset::Invalid)?)?;
+        return consumer.incremental_assign(&at_their_next_offsets(these)?);
     }
-    fetch_from(consumer, all, &[(partition, next)])
+    let flowing = all.iter().filter(|p| p.phase == Phase::Flowing);
+    let others = flowing.chain(these.filter(|p| p.phase != Phase::Flowing));
+    consumer.assign(&at_their_next_offsets(others)?)
+}
+
+fn at_their_next_offsets<'a>(
+    partitions: impl Iterator<Item = &'a Partition>,
+) -> KafkaResult<TopicPartitionList> {
+    let mut list = TopicPartitionList::new();
+    for partition in partitions {
+        if let Some(next) = partition.next_offset() {
+            list.add_partition_offset(&partition.topic, partition.number, Offset::Offset(next))?;
+        }
+    }
+    Ok(list)
 }

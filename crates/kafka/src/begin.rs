@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use oncebox_core::{Known, start_at};
-use rdkafka::consumer::Consumer;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tracing::{debug, error, warn};
 
-use crate::assignment::fetch_from;
+use crate::assignment::{fetch_started, split_queue};
+use crate::callbacks::Callbacks;
 use crate::partition::{Partition, Phase};
 use crate::reader::Reader;
 
@@ -40,6 +41,7 @@ impl Reader {
                 let position = partition.stream.acquired().and_then(|acquired| acquired.position);
                 Ok(Known { position, committed: committed.unwrap_or(Ok(None))?, low, high })
             });
+            let known = known.and_then(|known| split_queue(&self.consumer, partition).map(|()| known));
             match known {
                 Ok(known) => {
                     partition.high = Some(known.high);
@@ -51,20 +53,13 @@ impl Reader {
                 Err(e) => try_again(self.intake.consumer(), partition, &e),
             }
         }
-        self.fetch_those_with_a_start();
+        if ready.iter().any(|p| p.start.is_some()) {
+            self.fetch_those_with_a_start();
+        }
     }
 
     fn fetch_those_with_a_start(&mut self) {
-        let beginning: Vec<_> = self
-            .partitions
-            .iter()
-            .filter(|p| matches!(p.phase, Phase::Waiting { .. }))
-            .filter_map(|p| Some((p, p.start?)))
-            .collect();
-        if beginning.is_empty() {
-            return;
-        }
-        let begun = fetch_from(&self.consumer, &self.partitions, &beginning);
+        let begun = fetch_started(&self.consumer, &self.partitions);
         for partition in self.partitions.iter_mut().filter(|p| matches!(p.phase, Phase::Waiting { .. })) {
             let Some(start) = partition.start else { continue };
             match &begun {
@@ -89,10 +84,10 @@ impl Reader {
 }
 
 /// The committed offsets of these partitions, in one request.
-fn committed_offsets<X>(consumer: &impl Consumer<X>, wanted: &[&mut Partition]) -> KafkaResult<Committed>
-where
-    X: rdkafka::consumer::ConsumerContext,
-{
+fn committed_offsets(
+    consumer: &BaseConsumer<Callbacks>,
+    wanted: &[&mut Partition],
+) -> KafkaResult<Committed> {
     let mut list = TopicPartitionList::with_capacity(wanted.len());
     for partition in wanted {
         list.add_partition(&partition.topic, partition.number);

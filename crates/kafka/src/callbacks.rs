@@ -6,9 +6,8 @@
 //! as soon as it has delivered a rebalance, and the reader answers it before it polls again.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -17,7 +16,6 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
-use rdkafka::util::Timeout;
 use tracing::{debug, error, info, warn};
 
 use crate::assignment::{answer_assign, answer_revoke};
@@ -44,6 +42,7 @@ pub(crate) enum Notice {
 pub(crate) struct Callbacks {
     notices: Mutex<VecDeque<Notice>>,
     closing: AtomicBool,
+    served: AtomicU64,
     secrets: Secrets,
 }
 
@@ -60,12 +59,22 @@ impl std::fmt::Debug for Notice {
 
 impl Callbacks {
     pub(crate) fn new(secrets: Secrets) -> Self {
-        Self { notices: Mutex::default(), closing: AtomicBool::new(false), secrets }
+        Self {
+            notices: Mutex::default(),
+            closing: AtomicBool::new(false),
+            served: AtomicU64::new(0),
+            secrets,
+        }
     }
 
     /// The oldest notice not yet acted on.
     pub(crate) fn next(&self) -> Option<Notice> {
         self.notices().pop_front()
+    }
+
+    /// How many callbacks there were so far.
+    pub(crate) fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
     }
 
     /// From now on nobody acts on notices: the consumer is being dropped. Dropping polls until the group is left, and
@@ -75,6 +84,7 @@ impl Callbacks {
     }
 
     fn note(&self, notice: Notice) {
+        self.served.fetch_add(1, Ordering::Relaxed);
         if !self.closing.load(Ordering::Relaxed) {
             self.notices().push_back(notice);
         }
@@ -106,14 +116,11 @@ impl ConsumerContext for Callbacks {
             self.note(Notice::Revoked { partitions: partitions.clone(), lost: consumer.assignment_lost() });
         }
     }
-
-    fn main_queue_min_poll_interval(&self) -> Timeout {
-        Timeout::After(Duration::from_millis(100))
-    }
 }
 
 impl ClientContext for Callbacks {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        self.served.fetch_add(1, Ordering::Relaxed);
         log(&self.secrets, level, facility, text);
     }
 

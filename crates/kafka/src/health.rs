@@ -23,8 +23,8 @@ pub(crate) struct Health {
     broker_problem: Option<String>,
     topic_problem: Option<String>,
     next_report: Instant,
-    pub(crate) lag: Gauge,
-    pub(crate) stopped: Gauge,
+    lag: Gauge,
+    stopped: Gauge,
 }
 
 impl Health {
@@ -48,8 +48,14 @@ impl Health {
         Instant::now() >= self.next_report
     }
 
-    pub(crate) fn report(&mut self) {
+    pub(crate) fn report(&mut self, lag: i64, stopped: usize) {
         self.next_report = Instant::now() + REPORT;
+        self.lag.set(lag as f64);
+        self.stopped.set(stopped as f64);
+        self.tell();
+    }
+
+    fn tell(&self) {
         match self.broker_problem.as_ref().or(self.topic_problem.as_ref()) {
             Some(problem) => self.handle.failed(problem),
             None if self.connected => self.handle.succeeded(),
@@ -97,7 +103,7 @@ impl Health {
         if code == RDKafkaErrorCode::AllBrokersDown {
             self.connected = false;
         }
-        self.report();
+        self.tell();
     }
 
     /// What librdkafka says about its connections.

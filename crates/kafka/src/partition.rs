@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use oncebox_core::source::Stream;
+use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use crate::callbacks::Callbacks;
 
 /// Where a partition stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,23 +18,28 @@ pub(crate) enum Phase {
     Waiting { next_try: Instant, failures: u32 },
     /// Records come and go.
     Flowing,
-    /// The engine has more than it wants, for the moment: not paused yet.
-    Full { since: Instant },
-    /// Paused until the engine has room.
-    Paused,
-    /// Not fetched, or paused for good; an operator must act.
+    /// Not read any more; an operator must act.
     Stopped,
 }
 
-#[derive(Debug)]
+/// A partition whose next messages may be gone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Doubt {
+    /// When to look.
+    pub(crate) at: Instant,
+    /// The broker says that it lost messages which it had handed out.
+    pub(crate) truncated: bool,
+}
+
 pub(crate) struct Partition {
     pub(crate) topic: Arc<str>,
     pub(crate) number: i32,
     pub(crate) stream: Stream,
     pub(crate) phase: Phase,
-    /// Whether librdkafka has been told to pause it. Kept by ourselves, since resuming what is not paused makes it deliver
-    /// records twice.
-    pub(crate) paused: bool,
+    /// What librdkafka has fetched of it.
+    pub(crate) queue: Option<PartitionQueue<Callbacks>>,
+    /// The stream has enough for the moment.
+    pub(crate) full: bool,
     /// Where reading began.
     pub(crate) start: Option<i64>,
     pub(crate) last_pushed: Option<i64>,
@@ -39,22 +47,28 @@ pub(crate) struct Partition {
     pub(crate) high: Option<i64>,
     /// What was sent to the broker as committed.
     pub(crate) committed: Option<i64>,
-    /// How many statistics in a row said that librdkafka does not fetch though it should.
+    pub(crate) doubt: Option<Doubt>,
+    /// Whether a record came since the last report.
+    pub(crate) heard: bool,
+    /// How many statistics in a row said that librdkafka does not fetch it though it should.
     pub(crate) stalled: u32,
 }
 
 impl Partition {
-    pub(crate) fn new(stream: Stream, topic: Arc<str>, now: Instant) -> Self {
+    pub(crate) fn new(stream: Stream, topic: Arc<str>) -> Self {
         Self {
             number: stream.partition(),
             topic,
             stream,
-            phase: Phase::Waiting { next_try: now, failures: 0 },
-            paused: false,
+            phase: Phase::Waiting { next_try: Instant::now(), failures: 0 },
+            queue: None,
+            full: false,
             start: None,
             last_pushed: None,
             high: None,
             committed: None,
+            doubt: None,
+            heard: false,
             stalled: 0,
         }
     }
@@ -65,26 +79,18 @@ impl Partition {
             && self.stream.acquired().is_some()
     }
 
-    /// Whether librdkafka has it and should go on with it.
-    pub(crate) fn is_fetched(&self) -> bool {
-        matches!(self.phase, Phase::Flowing | Phase::Full { .. } | Phase::Paused)
-    }
-
     /// The next offset to come from the broker, as far as records tell.
     pub(crate) fn next_offset(&self) -> Option<i64> {
         self.last_pushed.map(|last| last + 1).or(self.start)
     }
 
-    /// Whether the engine has settled everything it was given.
-    pub(crate) fn all_settled(&self) -> bool {
-        self.stream.settled() == self.last_pushed.map(|last| last + 1)
-    }
-
     /// How many messages are not applied yet. `position` is where librdkafka stands: past the last record there may be
     /// transaction markers, which are no messages but have offsets.
     pub(crate) fn lag(&self, position: Option<i64>) -> i64 {
-        let Some(done) = self.stream.settled().or(self.start) else { return 0 };
-        let done = if self.all_settled() { done.max(position.unwrap_or(done)) } else { done };
+        let settled = self.stream.settled();
+        let Some(done) = settled.or(self.start) else { return 0 };
+        let all_settled = settled == self.last_pushed.map(|last| last + 1);
+        let done = if all_settled { done.max(position.unwrap_or(done)) } else { done };
         self.high.map_or(0, |high| (high - done).max(0))
     }
 
@@ -92,16 +98,16 @@ impl Partition {
         format!("{}/{}", self.topic, self.number)
     }
 
-    /// This partition alone, at that offset, as librdkafka wants it.
-    pub(crate) fn list(&self, offset: Offset) -> KafkaResult<TopicPartitionList> {
+    /// This partition alone, as librdkafka wants it.
+    pub(crate) fn list(&self) -> KafkaResult<TopicPartitionList> {
         let mut list = TopicPartitionList::with_capacity(1);
-        list.add_partition_offset(&self.topic, self.number, offset)?;
+        list.add_partition_offset(&self.topic, self.number, Offset::Invalid)?;
         Ok(list)
     }
 }
 
 /// All assigned partitions, found by topic and number.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Partitions {
     by_topic: HashMap<Arc<str>, BTreeMap<i32, Partition>>,
 }

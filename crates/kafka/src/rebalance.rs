@@ -21,7 +21,6 @@ use tracing::{info, warn};
 
 use crate::assignment::{answer_assign, answer_revoke, is_cooperative};
 use crate::commit::commit_again;
-use crate::flow::resume;
 use crate::partition::Partition;
 use crate::reader::Reader;
 
@@ -34,7 +33,6 @@ impl Reader {
         answer_assign(&self.consumer)?;
         // What was sent during the rebalance was refused.
         self.partitions.iter_mut().for_each(|p| p.committed = None);
-        let now = Instant::now();
         for element in assigned.elements() {
             let topic: Arc<str> = element.topic().into();
             let stream = self.intake.open(OpenStream {
@@ -43,7 +41,7 @@ impl Reader {
                 positioned: true,
                 on_settled: None,
             });
-            let partition = Partition::new(stream, topic, now);
+            let partition = Partition::new(stream, topic);
             info!(consumer = self.intake.consumer(), place = partition.place(), "partition assigned");
             if let Some(former) = self.partitions.insert(partition) {
                 former.stream.close();
@@ -67,8 +65,6 @@ impl Reader {
             self.warn_of_late(&late);
             commit_again(&self.consumer, &mut going);
         }
-        // Nothing is fetched because of this: librdkafka holds everything still until it is answered.
-        going.iter_mut().try_for_each(|partition| resume(&self.consumer, partition))?;
         answer_revoke(&self.consumer, revoked)
     }
 

@@ -1,63 +1,67 @@
 //! While reading: are the next messages still there?
 
+use std::time::{Duration, Instant};
+
 use oncebox_core::{Known, StartPolicy, start_at};
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::Consumer;
 use rdkafka::error::KafkaResult;
 use rdkafka::statistics::Statistics;
-use rdkafka::topic_partition_list::Offset;
 use tracing::warn;
 
 use crate::assignment::fetch_again;
 use crate::begin::{ANSWER, stop};
-use crate::callbacks::Callbacks;
 use crate::error::Error;
-use crate::flow::{pause, resume};
-use crate::partition::{Partition, Phase};
+use crate::partition::{Doubt, Phase};
 use crate::reader::Reader;
 
+/// How soon a check that got no answer is done again.
+const AGAIN: Duration = Duration::from_secs(2);
 /// Between two states a partition is not fetched for a moment. This many statistics in a row are no moment.
 const STALLED: u32 = 6;
 
 impl Reader {
-    /// Compares where each partition reads with what the broker has, and stops those whose next messages are gone: deleted
-    /// before they were read, or replaced because the topic was deleted and made anew, or because its log lost its end.
-    ///
-    /// librdkafka has stopped fetching the partition in question. Which one that is the binding does not tell, so all are
-    /// looked at, and one that only suffered a passing trouble is fetched anew.
-    pub(crate) fn recheck(&mut self, truncated: Option<&str>) -> KafkaResult<()> {
-        let mut given_up = Vec::new();
-        for partition in self.partitions.iter_mut().filter(|p| p.is_fetched()) {
-            let (low, high) = self.consumer.fetch_watermarks(&partition.topic, partition.number, ANSWER)?;
-            partition.high = Some(high);
-            let Some(next) = partition.next_offset() else { continue };
-            let known = Known { position: Some(next), committed: None, low, high };
-            let reason = match start_at(known, StartPolicy::Fail) {
-                Err(reason) => reason.to_string(),
-                Ok(_) if !is_given_up(&self.consumer, partition, next)? => continue,
-                Ok(_) => match truncated {
-                    Some(reason) => format!(
-                        "the broker lost messages that were read already ({reason}); others may have taken their place. \
-                         Set next_offset in oncebox_position to where reading shall go on"
-                    ),
-                    None => {
-                        given_up.push((partition.topic.to_string(), partition.number, next));
-                        continue;
-                    }
-                },
-            };
-            pause(&self.consumer, partition)?;
-            stop(self.intake.consumer(), partition, &reason);
-        }
-        for (topic, number, next) in given_up {
-            let Some(partition) = self.partitions.get_mut(&topic, number) else { continue };
-            warn!(consumer = self.intake.consumer(), place = partition.place(), next, "fetching anew");
-            resume(&self.consumer, partition)?;
-            partition.phase = Phase::Flowing;
-            if let Some(partition) = self.partitions.get(&topic, number) {
-                fetch_again(&self.consumer, &self.partitions, partition, next)?;
+    /// Looks at the partitions that librdkafka has stopped fetching because of their offset.
+    pub(crate) fn resolve_doubts(&mut self) {
+        let now = Instant::now();
+        let due = |doubt: &Doubt| doubt.at <= now;
+        let doubted: Vec<_> = self
+            .partitions
+            .iter_mut()
+            .filter(|p| p.phase == Phase::Flowing)
+            .filter_map(|p| Some((p.topic.to_string(), p.number, p.doubt.take_if(|doubt| due(doubt))?)))
+            .collect();
+        for (topic, number, doubt) in doubted {
+            if let Err(e) = self.resolve(&topic, number, doubt) {
+                let consumer = self.intake.consumer();
+                warn!(consumer, topic, number, error = %e, "cannot compare with the broker; trying again");
+                if let Some(partition) = self.partitions.get_mut(&topic, number) {
+                    partition.doubt = Some(Doubt { at: Instant::now() + AGAIN, ..doubt });
+                }
             }
         }
-        Ok(())
+    }
+
+    /// Compares where the partition reads with what the broker has. It stops if its next messages are gone: deleted before
+    /// they were read, or replaced because the topic was deleted and made anew, or because its log lost its end. If they
+    /// are there after all, it is fetched anew.
+    fn resolve(&mut self, topic: &str, number: i32, doubt: Doubt) -> KafkaResult<()> {
+        let (low, high) = self.consumer.fetch_watermarks(topic, number, ANSWER)?;
+        let Some(partition) = self.partitions.get_mut(topic, number) else { return Ok(()) };
+        partition.high = Some(high);
+        let Some(next) = partition.next_offset() else { return Ok(()) };
+        let known = Known { position: Some(next), committed: None, low, high };
+        if let Err(reason) = start_at(known, StartPolicy::Fail) {
+            stop(self.intake.consumer(), partition, &reason.to_string());
+            return Ok(());
+        }
+        if doubt.truncated {
+            let reason = "the broker has lost messages at the end of the topic that were read already, and others may have \
+                          taken their place. Set next_offset in oncebox_position to where reading shall go on";
+            stop(self.intake.consumer(), partition, reason);
+            return Ok(());
+        }
+        warn!(consumer = self.intake.consumer(), place = partition.place(), next, "fetching anew");
+        fetch_again(&self.consumer, &self.partitions, topic, number)
     }
 
     /// Takes in what the statistics say about our partitions.
@@ -78,10 +82,4 @@ impl Reader {
         }
         Ok(())
     }
-}
-
-/// A partition that is being fetched can seek to where it is; one that librdkafka has given up on cannot.
-fn is_given_up(consumer: &BaseConsumer<Callbacks>, partition: &Partition, next: i64) -> KafkaResult<bool> {
-    let sought = consumer.seek_partitions(partition.list(Offset::Offset(next))?, ANSWER)?;
-    Ok(sought.elements().iter().any(|e| e.error().is_err()))
 }

@@ -29,19 +29,19 @@ const RESERVED: [(&str, &str); 13] = [
 
 /// Defaults that may be overridden.
 ///
-/// The queue sizes keep the memory of a process small whatever the backlog is. Two of them look odd: when a partition's
-/// queue is long enough librdkafka waits `fetch.queue.backoff.ms` before it looks again, a second by default, in which a
-/// queue as short as ours has long run dry. And a fetch that waits at the broker for data blocks the next one that could
-/// fetch a partition just resumed, so it must not wait long.
-const DEFAULTS: [(&str, &str); 11] = [
+/// They keep the memory of a process small whatever the backlog is: up to `queued.max.messages.kbytes` for each partition,
+/// and a fetch more. Two of them look odd. When a partition has enough in its queue librdkafka waits
+/// `fetch.queue.backoff.ms` before it looks again: a second by default, in which a queue as short as ours has long run dry.
+/// And there is one fetch at a time for each broker: one that waits there for partitions without news, for
+/// `fetch.wait.max.ms`, holds up a busy partition whose queue has run dry meanwhile.
+const DEFAULTS: [(&str, &str); 10] = [
     ("client.id", "oncebox"),
     ("partition.assignment.strategy", "cooperative-sticky"),
-    ("queued.max.messages.kbytes", "16384"),
-    ("queued.min.messages", "2000"),
-    ("fetch.queue.backoff.ms", "2"),
-    ("fetch.message.max.bytes", "1048576"),
+    ("queued.max.messages.kbytes", "1024"),
+    ("fetch.queue.backoff.ms", "10"),
+    ("fetch.message.max.bytes", "262144"),
     ("fetch.max.bytes", "8388608"),
-    ("fetch.wait.max.ms", "100"),
+    ("fetch.wait.max.ms", "50"),
     ("fetch.error.backoff.ms", "200"),
     ("topic.metadata.refresh.interval.ms", "30000"),
     ("statistics.interval.ms", "5000"),
@@ -78,10 +78,14 @@ impl Kafka {
 
     /// The first property that may not be set, as an error: for checking a configuration before it runs.
     pub fn validate(&self) -> Result<(), Error> {
-        match RESERVED.iter().find(|(name, _)| self.properties.contains_key(*name)) {
-            Some((name, why)) => Err(Error::ReservedProperty { name: (*name).to_owned(), why }),
-            None => Ok(()),
+        if let Some((name, why)) = RESERVED.iter().find(|(name, _)| self.properties.contains_key(*name)) {
+            return Err(Error::ReservedProperty { name: (*name).to_owned(), why });
         }
+        if self.get("statistics.interval.ms") == Some("0") {
+            let why = "the statistics tell whether brokers can be reached and how far behind we are; give an interval";
+            return Err(Error::ReservedProperty { name: "statistics.interval.ms".to_owned(), why });
+        }
+        Ok(())
     }
 
     /// The brokers as given.

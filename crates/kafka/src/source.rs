@@ -67,37 +67,39 @@ impl KafkaSource {
         self.drain_budget.min(interval.map_or(POLL_INTERVAL, Duration::from_millis) / 2)
     }
 
-    fn reader(&self, intake: Intake) -> Result<Reader, Error> {
+    fn consumer(&self, intake: &Intake) -> Result<BaseConsumer<Callbacks>, Error> {
         if self.topics.is_empty() {
             return Err(Error::NoTopics);
         }
         let config = self.kafka.consumer_config(self.group.as_deref().unwrap_or(intake.consumer()))?;
         let secrets = self.kafka.secrets();
-        let consumer: BaseConsumer<Callbacks> = config
-            .create_with_context(Callbacks::new(secrets.clone()))
-            .map_err(|e| Error::configuration(&e, &secrets))?;
-        let plan = Plan {
+        let created = config.create_with_context(Callbacks::new(secrets.clone()));
+        created.map_err(|e| Error::configuration(&e, &secrets))
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
             topics: self.topics.clone(),
             brokers: self.kafka.broker_list().to_owned(),
             drain_budget: self.bounded_drain_budget(),
             commit_interval: self.commit_interval,
-        };
-        Ok(Reader::new(consumer, intake, plan))
+        }
     }
 }
 
 impl Source for KafkaSource {
     async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
-        let consumer = intake.consumer().to_owned();
-        let reader = self.reader(intake)?;
+        let name = intake.consumer().to_owned();
+        let (consumer, plan) = (self.consumer(&intake)?, self.plan());
         // Whoever drops this future without stopping it first must not leave a reader behind.
         let reader_stop = stop.child_token();
         let _stops_the_reader = reader_stop.clone().drop_guard();
         let (tell, ended) = oneshot::channel();
         // A thread of its own, not the runtime's: it blocks by nature, and dropping a consumer may block for long.
-        std::thread::Builder::new().name(format!("kafka-{consumer}")).spawn(move || {
+        std::thread::Builder::new().name(format!("kafka-{name}")).spawn(move || {
+            let ended = Reader::new(consumer, intake, plan).run(&reader_stop);
             // Nobody listens any more if the deadline below has passed.
-            tell.send(reader.run(&reader_stop)).ok();
+            tell.send(ended).ok();
         })?;
         let deadline = async {
             stop.cancelled().await;
@@ -109,7 +111,7 @@ impl Source for KafkaSource {
                 Err(_) => Err("the thread that reads from Kafka panicked".into()),
             },
             () = deadline => {
-                warn!(consumer, "leaving the Kafka group takes too long; not waiting for it");
+                warn!(consumer = name, "leaving the Kafka group takes too long; not waiting for it");
                 Ok(())
             }
         }

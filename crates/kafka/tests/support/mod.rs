@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, unreachable_pub)]
 
+pub mod gauges;
 pub mod memory;
 pub mod produce;
 pub mod topics;

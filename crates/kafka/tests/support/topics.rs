@@ -57,7 +57,14 @@ impl Topics {
             result.unwrap();
         }
         // The broker answers before the topic is gone.
-        while self.0.inner().fetch_metadata(None, Duration::from_secs(5)).unwrap().topics().iter().any(|t| t.name() == topic)
+        while self
+            .0
+            .inner()
+            .fetch_metadata(None, Duration::from_secs(5))
+            .unwrap()
+            .topics()
+            .iter()
+            .any(|t| t.name() == topic)
         {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -1,0 +1,79 @@
+//! From the queue of a partition to its stream, as long as the stream has room.
+//!
+//! Backpressure is to leave a queue alone. Each partition has its own queue in librdkafka, bounded by
+//! `queued.max.messages.kbytes`; when nobody takes from it, no more is fetched into it, while rebalances and the other
+//! partitions go on. Pausing and resuming would throw away what was fetched ahead each time and fetch it again, and with one
+//! queue for all a full partition at its head would hold up all others: both were measured.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::Message;
+
+use crate::partition::{Doubt, Partition, Phase};
+use crate::record::to_record;
+
+/// The most records taken from one partition before it is the next one's turn.
+const TURN: usize = 500;
+
+/// A broker that has just become the leader may not know its own log for a moment.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// What a turn of a partition came to. The larger, the sooner it should be looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Turn {
+    /// There is nothing to take; librdkafka will say when there is.
+    Empty,
+    /// The partition has not begun.
+    Waiting,
+    /// The stream has enough; nobody will say when it has not.
+    Full,
+    /// Records were taken and there may be more.
+    More,
+}
+
+impl Partition {
+    /// Takes a turn's worth of records.
+    pub(crate) fn deliver(&mut self) -> Turn {
+        if self.phase == Phase::Flowing && self.stream.stopped().is_some() {
+            self.phase = Phase::Stopped;
+        }
+        match self.phase {
+            Phase::Waiting { .. } => return Turn::Waiting,
+            Phase::Stopped => return Turn::Empty,
+            Phase::Flowing if self.full && !self.stream.has_room() => return Turn::Full,
+            Phase::Flowing => self.full = false,
+        }
+        let Some(queue) = &self.queue else { return Turn::Empty };
+        for _ in 0..TURN {
+            match queue.poll(Duration::ZERO) {
+                None => return Turn::Empty,
+                Some(Ok(message)) => {
+                    self.heard = true;
+                    // A stream that is closing or stopped takes nothing: what is dropped here will be delivered again.
+                    if self.stream.push(to_record(&message, &self.topic)) {
+                        self.last_pushed = Some(message.offset());
+                    }
+                    if self.stream.is_full() {
+                        self.full = true;
+                        return Turn::Full;
+                    }
+                }
+                Some(Err(error)) => {
+                    self.doubt = doubt_after(&error).or(self.doubt);
+                }
+            }
+        }
+        Turn::More
+    }
+}
+
+/// Other errors are reported by the callback, with more words, and librdkafka goes on by itself.
+fn doubt_after(error: &KafkaError) -> Option<Doubt> {
+    let truncated = match error.rdkafka_error_code()? {
+        RDKafkaErrorCode::LogTruncation => true,
+        RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => false,
+        _ => return None,
+    };
+    Some(Doubt { at: Instant::now() + SETTLE, truncated })
+}
