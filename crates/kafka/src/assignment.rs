@@ -83,6 +83,18 @@ pub(crate) fn fetch_started(consumer: &BaseConsumer<Callbacks>, all: &Partitions
     fetch(consumer, all, all.iter().filter(waiting))
 }
 
+/// Fetches the others only.
+pub(crate) fn stop_fetching(
+    consumer: &BaseConsumer<Callbacks>,
+    others: &Partitions,
+    partition: &Partition,
+) -> KafkaResult<()> {
+    if is_cooperative(consumer) {
+        return answer_revoke(consumer, &partition.list()?);
+    }
+    fetch(consumer, others, std::iter::empty())
+}
+
 /// Fetches a partition anew, from behind its last record, that librdkafka has given up on.
 pub(crate) fn fetch_again(
     consumer: &BaseConsumer<Callbacks>,

@@ -37,6 +37,7 @@ impl Partition {
     pub(crate) fn deliver(&mut self) -> Turn {
         if self.phase == Phase::Flowing && self.stream.stopped().is_some() {
             self.phase = Phase::Stopped;
+            self.stopped_at = Some(Instant::now());
         }
         match self.phase {
             Phase::Waiting { .. } => return Turn::Waiting,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use oncebox_core::source::Stream;
 use rdkafka::consumer::base_consumer::PartitionQueue;
@@ -18,7 +18,7 @@ pub(crate) enum Phase {
     Waiting { next_try: Instant, failures: u32 },
     /// Records come and go.
     Flowing,
-    /// Not read any more; an operator must act.
+    /// Not read any more; an operator must act, unless it is fenced.
     Stopped,
 }
 
@@ -48,6 +48,8 @@ pub(crate) struct Partition {
     /// What was sent to the broker as committed.
     pub(crate) committed: Option<i64>,
     pub(crate) doubt: Option<Doubt>,
+    /// Since when it is [`Phase::Stopped`] because the engine stopped it.
+    pub(crate) stopped_at: Option<Instant>,
     /// Whether a record came since the last report.
     pub(crate) heard: bool,
     /// How many statistics in a row said that librdkafka does not fetch it though it should.
@@ -68,9 +70,15 @@ impl Partition {
             high: None,
             committed: None,
             doubt: None,
+            stopped_at: None,
             heard: false,
             stalled: 0,
         }
+    }
+
+    /// How long the engine has stood still.
+    pub(crate) fn stopped_for(&self) -> Duration {
+        self.stopped_at.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
     /// Whether the engine owns the position and nothing but the broker is waited for.

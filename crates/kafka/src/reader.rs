@@ -77,6 +77,7 @@ impl Reader {
             self.begin_ready();
             let turn = self.partitions.iter_mut().map(Partition::deliver).max();
             self.resolve_doubts();
+            self.take_back_fenced().map_err(|e| fatal(&e))?;
             self.commits.commit_if_due(&self.consumer, &mut self.partitions);
             self.report_if_due();
             match turn {

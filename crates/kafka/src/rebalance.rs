@@ -19,10 +19,13 @@ use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use tracing::{info, warn};
 
-use crate::assignment::{answer_assign, answer_revoke, is_cooperative};
+use crate::assignment::{answer_assign, answer_revoke, is_cooperative, stop_fetching};
 use crate::commit::commit_again;
 use crate::partition::Partition;
 use crate::reader::Reader;
+
+/// How long a fenced partition must stay ours before it is taken over again: several heartbeats.
+const FENCED: Duration = Duration::from_secs(10);
 
 impl Reader {
     pub(crate) fn assigned(&mut self, assigned: &TopicPartitionList) -> KafkaResult<()> {
@@ -34,19 +37,42 @@ impl Reader {
         // What was sent during the rebalance was refused.
         self.partitions.iter_mut().for_each(|p| p.committed = None);
         for element in assigned.elements() {
-            let topic: Arc<str> = element.topic().into();
-            let stream = self.intake.open(OpenStream {
-                topic: Arc::clone(&topic),
-                partition: element.partition(),
-                positioned: true,
-                on_settled: None,
-            });
-            let partition = Partition::new(stream, topic);
-            info!(consumer = self.intake.consumer(), place = partition.place(), "partition assigned");
-            if let Some(former) = self.partitions.insert(partition) {
-                former.stream.close();
-            }
+            self.open(element.topic().into(), element.partition());
         }
+        Ok(())
+    }
+
+    fn open(&mut self, topic: Arc<str>, number: i32) {
+        let stream = self.intake.open(OpenStream {
+            topic: Arc::clone(&topic),
+            partition: number,
+            positioned: true,
+            on_settled: None,
+        });
+        let partition = Partition::new(stream, topic);
+        info!(consumer = self.intake.consumer(), place = partition.place(), "partition assigned");
+        if let Some(former) = self.partitions.insert(partition) {
+            former.stream.close();
+        }
+    }
+
+    /// A process that no longer has a partition may still acquire its position late, and so fence us although the partition
+    /// is ours. A process that really lost it is told so within a heartbeat; whoever still has it after a while takes it over
+    /// again.
+    pub(crate) fn take_back_fenced(&mut self) -> KafkaResult<()> {
+        let fenced = self.partitions.iter().find(|p| p.stopped_for() > FENCED && p.stream.is_fenced());
+        let Some((topic, number)) = fenced.map(|p| (Arc::clone(&p.topic), p.number)) else {
+            return Ok(());
+        };
+        let Some(former) = self.partitions.remove(&topic, number) else { return Ok(()) };
+        warn!(
+            consumer = self.intake.consumer(),
+            place = former.place(),
+            "fenced but still ours: taking it over again"
+        );
+        former.stream.close();
+        stop_fetching(&self.consumer, &self.partitions, &former)?;
+        self.open(topic, number);
         Ok(())
     }
 

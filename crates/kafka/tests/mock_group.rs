@@ -136,7 +136,10 @@ async fn a_topic_that_is_not_there_is_a_visible_problem_until_it_is() {
     let unknown = rdkafka::types::RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.topic_error("t", unknown).unwrap();
     let memory = Memory::default();
-    let kafka = Kafka::brokers(&brokers).property("topic.metadata.refresh.interval.ms", "500").property("debug", "cgrp,metadata,topic,consumer");
+    // A refresh while the group forms makes the member join anew, and the mock then waits for the session to time out.
+    let kafka = Kafka::brokers(&brokers)
+        .property("topic.metadata.refresh.interval.ms", "1300")
+        .property("session.timeout.ms", "6000");
     let running = Running::start("c", &memory, kafka.source(["t"]));
     eventually("the problem", || running.problems().iter().any(|p| p.contains("UnknownTopicOrPartition")))
         .await;

@@ -46,6 +46,7 @@ impl PgStore {
         findings.push(about_clock(now, asked_at, answered_at));
         findings.push(about_schema(self.schema_version().await?));
         findings.extend(self.about_partitions().await?);
+        findings.extend(self.about_index().await?);
         Ok(findings)
     }
 }

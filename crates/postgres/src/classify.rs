@@ -60,7 +60,8 @@ fn class_of_database(database: &dyn DatabaseError) -> ErrorClass {
     database.code().map_or(ErrorClass::Failed, |state| class_of_state(&state))
 }
 
-fn class_of_state(state: &str) -> ErrorClass {
+/// The class of an error with this SQLSTATE in user code.
+pub(crate) fn class_of_state(state: &str) -> ErrorClass {
     match state {
         FENCED => ErrorClass::Fenced,
         // Another transaction was in the way, or the wait for it was too long; a read-only server: a standby after a

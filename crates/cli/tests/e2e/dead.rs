@@ -170,6 +170,7 @@ async fn a_letter_without_an_id_is_replayed_with_the_id_it_has_now() {
             key: Some(key.as_bytes()),
             payload: Some(payload.as_bytes()),
             headers: &headers,
+            ..Odd::default()
         };
         world.topic.send_odd(&odd());
         world.topic.send_odd(&odd());

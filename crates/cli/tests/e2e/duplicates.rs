@@ -126,6 +126,7 @@ async fn the_same_id_of_two_tenants_is_two_messages() {
                 key: Some(order.key().as_bytes()),
                 payload: Some(order.payload().as_bytes()),
                 headers: &headers,
+                ..Odd::default()
             });
         }
         let daemon = world.start();
@@ -136,4 +137,31 @@ async fn the_same_id_of_two_tenants_is_two_messages() {
         assert_eq!(tenants, ["north", "south"]);
         daemon.stop();
     }
+}
+
+/// Members come and go all the time: each time partitions move while batches are in flight.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_come_and_go() {
+    let mut world = World::new(Kind::Postgres, 6).await;
+    world.inbox(|inbox| inbox.set("batch", "{ messages = 5 }").set("lanes", "2"));
+    let all = orders(0..3000);
+    let (first, second) = (world.start(), world.start());
+    for (round, part) in all.chunks(600).enumerate() {
+        world.topic.send(part);
+        let guest = world.start();
+        eventually("the guest has partitions", async || {
+            !guest.partitions(&world.topic.name).await.is_empty()
+        })
+        .await;
+        // Some take their leave, some do not.
+        if round % 3 == 2 {
+            guest.kill();
+        } else {
+            guest.stop();
+        }
+    }
+    world.caught_up().await;
+    world.has_exactly(&all).await;
+    first.stop();
+    second.stop();
 }

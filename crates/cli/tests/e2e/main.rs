@@ -12,6 +12,7 @@ mod odd;
 mod outage;
 mod poison;
 mod purge;
+mod settings;
 mod shutdown;
 mod soak;
 #[path = "../support/mod.rs"]

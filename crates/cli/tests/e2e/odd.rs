@@ -29,7 +29,7 @@ async fn odd_records_with_a_payload_of_bytes() {
         let world = world(kind, "bytes").await;
         let send = |id: &str, key: Option<&[u8]>, payload: Option<&[u8]>, more: &[(&str, Option<&[u8]>)]| {
             let headers = [&[("event_id", Some(id.as_bytes()))], more].concat();
-            world.topic.send_odd(&Odd { partition: 0, key, payload, headers: &headers });
+            world.topic.send_odd(&Odd { partition: 0, key, payload, headers: &headers, ..Odd::default() });
         };
         send("tombstone", Some(b"k"), None, &[]);
         send("no-key", None, Some(b"\x00\xff\xfe"), &[]);
@@ -117,7 +117,13 @@ async fn odd_records_with_a_payload_of_text() {
             ("empty", Some(b"")),
         ] {
             let headers = [("event_id", Some(id.as_bytes()))];
-            world.topic.send_odd(&Odd { partition: 0, key: None, payload, headers: &headers });
+            world.topic.send_odd(&Odd {
+                partition: 0,
+                key: None,
+                payload,
+                headers: &headers,
+                ..Odd::default()
+            });
         }
         let daemon = world.start();
         world.caught_up().await;

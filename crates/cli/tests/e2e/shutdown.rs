@@ -58,3 +58,23 @@ async fn sigterm_waits_for_the_transaction_in_flight() {
     world.has_exactly(&all).await;
     daemon.stop();
 }
+
+/// The database is away: there is nothing to drain into, and the daemon goes all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_while_the_database_is_away() {
+    let world = World::new(Kind::Postgres, 2).await;
+    let all = orders(0..100);
+    world.topic.send(&all[..50]);
+    let daemon = world.start();
+    world.caught_up().await;
+    world.db.allow_connections(false).await;
+    world.db.terminate_daemons().await;
+    world.topic.send(&all[50..]);
+    daemon.has_logged("the database is in trouble").await;
+    daemon.stop();
+    world.db.allow_connections(true).await;
+    let daemon = world.start();
+    world.caught_up().await;
+    world.has_exactly(&all).await;
+    daemon.stop();
+}

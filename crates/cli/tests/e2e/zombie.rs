@@ -15,23 +15,17 @@ const PARTITIONS: i32 = 4;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zombie_cannot_commit_what_it_had_in_hand() {
     let mut world = World::new(Kind::Postgres, PARTITIONS).await;
-    world.inbox(Inbox::sleeping);
+    world.inbox(Inbox::gated);
     let mut all = round(0);
     world.topic.send(&all);
     let (mut zombie, other) = (world.start(), world.start());
     both_have_partitions(&world, &zombie, &other).await;
     world.caught_up().await;
 
-    // It is frozen while the server works for it, and in the end the transaction waits for nobody but the frozen one.
-    let stolen = zombie.partitions(&world.topic.name).await;
-    let sku = u32::try_from(stolen[0]).expect("a partition");
-    let in_hand: Vec<Order> = (1..4).map(|seq| Order::of(sku, seq).sleeping(0.5)).collect();
-    world.topic.send(&in_hand);
+    let sku = u32::try_from(zombie.partitions(&world.topic.name).await[0]).expect("a partition");
+    let in_hand: Vec<Order> = (1..4).map(|seq| Order::of(sku, seq)).collect();
+    freeze_with_open_transaction(&world, &mut zombie, &in_hand).await;
     all.extend(in_hand);
-    eventually("the zombie is in the middle of a transaction", async || asleep(&world).await > 0).await;
-    zombie.freeze();
-    eventually("all effects are in the open transaction", async || idle_in_transaction(&world).await == 1)
-        .await;
 
     // The other takes over, goes on with everything, and waits for the open transaction where it has to.
     taken_over(&world, &other).await;
@@ -64,14 +58,10 @@ async fn a_zombie_cannot_commit_what_it_had_in_hand() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zombie_that_never_wakes_up_does_not_hold_up_the_others_for_ever() {
     let mut world = World::new(Kind::Postgres, 1).await;
-    world.inbox(Inbox::sleeping);
-    let all: Vec<Order> = (1..4).map(|seq| Order::of(0, seq).sleeping(0.5)).collect();
-    world.topic.send(&all);
+    world.inbox(Inbox::gated);
+    let all: Vec<Order> = (1..4).map(|seq| Order::of(0, seq)).collect();
     let mut zombie = world.start();
-    eventually("the zombie is in the middle of a transaction", async || asleep(&world).await > 0).await;
-    zombie.freeze();
-    eventually("all effects are in the open transaction", async || idle_in_transaction(&world).await == 1)
-        .await;
+    freeze_with_open_transaction(&world, &mut zombie, &all).await;
     let other = world.start();
     world.caught_up().await;
     world.has_exactly(&all).await;
@@ -132,18 +122,16 @@ async fn taken_over(world: &World, other: &Daemon) {
     .await;
 }
 
-async fn asleep(world: &World) -> i64 {
-    world.db.number(&backends("wait_event = 'PgSleep'")).await
-}
-
-async fn idle_in_transaction(world: &World) -> i64 {
+/// Sends orders, and freezes the daemon while the server works on them; then their effects are in an open transaction
+/// that waits for nobody but the frozen daemon.
+async fn freeze_with_open_transaction(world: &World, daemon: &mut Daemon, orders: &[Order]) {
+    let gate = world.db.close_gate().await;
+    world.topic.send(orders);
+    eventually("the server works on them", async || world.waiting_handlers().await == 1).await;
+    daemon.freeze();
+    gate.open().await;
     // With a transaction id: it has written something.
-    world.db.number(&backends("state = 'idle in transaction' AND backend_xid IS NOT NULL")).await
-}
-
-fn backends(condition: &str) -> String {
-    format!(
-        "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_stat_activity \
-         WHERE datname = current_database() AND application_name = 'oncebox' AND {condition}"
-    )
+    let open = "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_stat_activity WHERE datname = current_database() \
+                AND application_name = 'oncebox' AND state = 'idle in transaction' AND backend_xid IS NOT NULL";
+    eventually("a transaction is open", async || world.db.number(open).await == 1).await;
 }

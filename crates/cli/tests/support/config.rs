@@ -8,6 +8,8 @@ use super::database::Kind;
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) store: String,
+    /// Further keys of the store, as they stand in the file.
+    pub(crate) store_more: String,
     pub(crate) brokers: String,
     pub(crate) properties: BTreeMap<String, String>,
     pub(crate) inboxes: Vec<Inbox>,
@@ -31,6 +33,7 @@ impl Config {
         let properties = [("session.timeout.ms", "6000"), ("heartbeat.interval.ms", "500")];
         Self {
             store: store.to_owned(),
+            store_more: String::new(),
             brokers: brokers.to_owned(),
             properties: properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             inboxes: Vec::new(),
@@ -46,8 +49,9 @@ impl Config {
 
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
-            "[store]\nurl = {store:?}\n\n[kafka]\nbrokers = {brokers:?}\n\n[kafka.properties]\n",
+            "[store]\nurl = {store:?}\n{more}\n[kafka]\nbrokers = {brokers:?}\n\n[kafka.properties]\n",
             store = self.store,
+            more = self.store_more,
             brokers = self.brokers,
         );
         for (name, value) in &self.properties {
@@ -132,11 +136,6 @@ impl Inbox {
     pub(crate) fn first(mut self, statement: &str) -> Self {
         self.statements.insert(0, statement.to_owned());
         self
-    }
-
-    /// The handler sleeps as long as the order says (PostgreSQL only).
-    pub(crate) fn sleeping(self) -> Self {
-        self.first("\"SELECT pg_sleep((:payload->>'sleep')::float8)\"")
     }
 
     /// The handler waits for the gate of the database (PostgreSQL only).

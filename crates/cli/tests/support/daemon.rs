@@ -80,13 +80,14 @@ impl Daemon {
         self.frozen = false;
     }
 
-    /// SIGTERM, and waits for the end, which has to be exit code 0.
+    /// SIGTERM, and waits for the end, which has to be exit code 0. Returns the whole log.
     #[track_caller]
-    pub(crate) fn stop(self) {
+    pub(crate) fn stop(self) -> String {
         self.signal(Signal::SIGTERM);
-        let name = self.name.clone();
+        let (name, log) = (self.name.clone(), self.log.clone());
         let status = self.exited();
         assert_eq!(status.code(), Some(0), "{name} after SIGTERM: {status}");
+        read(&log)
     }
 
     /// Waits until it has ended by itself.

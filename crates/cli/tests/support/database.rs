@@ -148,6 +148,17 @@ impl Database {
         self.number(found).await > 0
     }
 
+    /// Makes all receipts two hours older.
+    pub(crate) async fn age_receipts(&self) {
+        self.execute(match self.kind {
+            Kind::Postgres => "UPDATE oncebox_inbox SET processed_at = processed_at - interval '2 hours'",
+            Kind::Sqlite => {
+                "UPDATE oncebox_inbox SET processed_at = strftime('%Y-%m-%dT%H:%M:%fZ', processed_at, '-2 hours')"
+            }
+        })
+        .await;
+    }
+
     /// Ends the connections of all daemons to this database; returns how many.
     pub(crate) async fn terminate_daemons(&self) -> i64 {
         self.number(
@@ -159,7 +170,12 @@ impl Database {
 
     /// Whether the database lets anybody in. Connections that are there stay.
     pub(crate) async fn allow_connections(&self, allowed: bool) {
-        execute_at_server(&format!("ALTER DATABASE {} ALLOW_CONNECTIONS {allowed}", self.name)).await;
+        self.alter(&format!("ALLOW_CONNECTIONS {allowed}")).await;
+    }
+
+    /// ALTER DATABASE; settings hold for connections that begin later.
+    pub(crate) async fn alter(&self, change: &str) {
+        execute_at_server(&format!("ALTER DATABASE {} {change}", self.name)).await;
     }
 
     /// A lock that statements with `pg_advisory_xact_lock_shared(1)` wait for, until it is dropped.

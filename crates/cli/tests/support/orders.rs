@@ -14,28 +14,16 @@ pub(crate) struct Order {
     pub(crate) qty: i64,
     /// Ascending per article.
     pub(crate) seq: i64,
-    /// Seconds that the handler sleeps, if its statements say so.
-    pub(crate) sleep: f64,
 }
 
 impl Order {
     pub(crate) fn number(n: u32) -> Self {
-        Self {
-            id: format!("order-{n}"),
-            sku: n % SKUS,
-            qty: i64::from(n % 3) + 1,
-            seq: i64::from(n),
-            sleep: 0.0,
-        }
+        Self { id: format!("order-{n}"), sku: n % SKUS, qty: i64::from(n % 3) + 1, seq: i64::from(n) }
     }
 
     /// The next order of this article, with its own id.
     pub(crate) fn of(sku: u32, seq: i64) -> Self {
-        Self { id: format!("sku-{sku}-{seq}"), sku, qty: 1, seq, sleep: 0.0 }
-    }
-
-    pub(crate) fn sleeping(self, seconds: f64) -> Self {
-        Self { sleep: seconds, ..self }
+        Self { id: format!("sku-{sku}-{seq}"), sku, qty: 1, seq }
     }
 
     pub(crate) fn key(&self) -> String {
@@ -43,8 +31,8 @@ impl Order {
     }
 
     pub(crate) fn payload(&self) -> String {
-        let Self { qty, seq, sleep, .. } = self;
-        format!(r#"{{"sku":"{}","qty":{qty},"seq":{seq},"sleep":{sleep}}}"#, self.key())
+        let Self { qty, seq, .. } = self;
+        format!(r#"{{"sku":"{}","qty":{qty},"seq":{seq}}}"#, self.key())
     }
 }
 

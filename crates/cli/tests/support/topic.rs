@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -32,6 +32,8 @@ pub(crate) struct Odd<'a> {
     pub(crate) key: Option<&'a [u8]>,
     pub(crate) payload: Option<&'a [u8]>,
     pub(crate) headers: &'a [(&'a str, Option<&'a [u8]>)],
+    /// Milliseconds since 1970; now, unless given.
+    pub(crate) timestamp: Option<i64>,
 }
 
 impl Topic {
@@ -70,6 +72,7 @@ impl Topic {
                 key: Some(order.key().as_bytes()),
                 payload: Some(order.payload().as_bytes()),
                 headers: &headers,
+                timestamp: None,
             });
         }
         self.flush();
@@ -86,7 +89,8 @@ impl Topic {
         i32::try_from(order.sku).expect("few articles") % self.partitions
     }
 
-    fn enqueue(&self, odd: &Odd<'_>) {
+    /// Sends a record; [`Topic::flush`] waits for it.
+    pub(crate) fn enqueue(&self, odd: &Odd<'_>) {
         let headers = odd
             .headers
             .iter()
@@ -94,6 +98,7 @@ impl Topic {
         let mut record = BaseRecord::<[u8], [u8]>::to(&self.name).partition(odd.partition).headers(headers);
         record.key = odd.key;
         record.payload = odd.payload;
+        record.timestamp = odd.timestamp;
         while let Err((error, same)) = self.producer.send(record) {
             assert_eq!(error, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), "producing");
             self.producer.poll(Duration::from_millis(10));
@@ -101,7 +106,8 @@ impl Topic {
         }
     }
 
-    fn flush(&self) {
+    /// Waits until the broker has everything.
+    pub(crate) fn flush(&self) {
         let deadline = Instant::now() + ANSWER;
         while self.producer.in_flight_count() > 0 {
             assert!(Instant::now() < deadline, "Kafka does not take the messages");
@@ -117,6 +123,16 @@ impl Topic {
     /// The ends of all partitions.
     pub(crate) fn ends(&self) -> Vec<i64> {
         (0..self.partitions).map(|partition| self.end(partition)).collect()
+    }
+
+    /// Gives the topic more partitions.
+    pub(crate) async fn grow(&mut self, partitions: i32) {
+        let new = NewPartitions::new(&self.name, usize::try_from(partitions).expect("a number"));
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER));
+        let grown = admin(&self.brokers).create_partitions([&new], &options).await.expect("Kafka answers");
+        assert!(grown.iter().all(Result::is_ok), "growing {}: {grown:?}", self.name);
+        self.partitions = partitions;
+        self.wait_for_leaders().await;
     }
 
     /// What a group has committed, by partition.

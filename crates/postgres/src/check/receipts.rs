@@ -1,4 +1,4 @@
-//! Whether the partitions of the receipts are as they should be.
+//! Whether the receipts are kept as they should be.
 
 use oncebox_core::{Finding, StoreResult};
 use sqlx::Row;
@@ -15,7 +15,34 @@ const DAYS_AHEAD: &str = "SELECT count(*) FILTER (WHERE p.relname ~ '^oncebox_in
      FROM pg_class c LEFT JOIN pg_inherits i ON i.inhparent = c.oid LEFT JOIN pg_class p ON p.oid = i.inhrelid \
      WHERE c.oid = to_regclass('oncebox_inbox') AND c.relkind = 'p' GROUP BY c.oid";
 
+/// The index of the receipts, or the largest of them, against the memory it should fit into.
+const INDEX: &str = "SELECT max(pg_relation_size(x.indexrelid)), pg_size_bytes(current_setting('shared_buffers')) \
+     FROM pg_index x WHERE x.indrelid = to_regclass('oncebox_inbox') \
+         OR x.indrelid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('oncebox_inbox'))";
+
 impl PgStore {
+    /// Ids without a time in them fall anywhere in the index.
+    pub(super) async fn about_index(&self) -> StoreResult<Option<Finding>> {
+        let failed = || own("checking the receipts");
+        let mut txn = self.begin_aside().await?;
+        let row = self.query(INDEX).fetch_one(&mut *txn).await.map_err(failed())?;
+        txn.rollback().await;
+        let index: Option<i64> = row.try_get(0).map_err(failed())?;
+        let memory: i64 = row.try_get(1).map_err(failed())?;
+        let mib = |bytes: i64| bytes / (1024 * 1024);
+        Ok(index.filter(|index| *index > memory).map(|index| {
+            warning(
+                "receipt index",
+                format!(
+                    "{} MiB, more than shared_buffers ({} MiB): messages whose ids are not UUIDv7 slow down as it \
+                     grows. Raise shared_buffers and max_wal_size, use UUIDv7 ids, or keep receipts for less long",
+                    mib(index),
+                    mib(memory),
+                ),
+            )
+        }))
+    }
+
     /// Nothing if the receipts are in one table.
     pub(super) async fn about_partitions(&self) -> StoreResult<Vec<Finding>> {
         let failed = || own("checking the partitions");

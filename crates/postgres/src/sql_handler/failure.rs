@@ -60,14 +60,19 @@ pub(super) fn failure(
     Failure { at: only, error }
 }
 
+fn readable(error: &PgDatabaseError) -> String {
+    let more = [error.detail().unwrap_or_default(), error.hint().unwrap_or_default()];
+    with_details(error.message(), more, error.code())
+}
+
 /// The server's message, detail and hint, and its code.
-pub(super) fn readable(error: &PgDatabaseError) -> String {
-    let mut text = error.message().to_owned();
-    for more in [error.detail(), error.hint()].into_iter().flatten() {
+pub(super) fn with_details(message: &str, more: [&str; 2], state: &str) -> String {
+    let mut text = message.to_owned();
+    for more in more.into_iter().filter(|more| !more.is_empty()) {
         text.push_str("; ");
         text.push_str(more);
     }
-    text.push_str(&format!(" ({})", error.code()));
+    text.push_str(&format!(" ({state})"));
     text
 }
 
