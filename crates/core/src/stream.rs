@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     capacity: BatchBounds,
     stopped: OnceLock<String>,
     fenced: AtomicBool,
+    skip: AtomicI64,
+    skip_wanted: Notify,
     closed: Mutex<bool>,
     closed_signal: Condvar,
 }
@@ -88,6 +90,8 @@ impl Stream {
             },
             stopped: OnceLock::new(),
             fenced: AtomicBool::new(false),
+            skip: AtomicI64::new(-1),
+            skip_wanted: Notify::new(),
             closed: Mutex::new(false),
             closed_signal: Condvar::new(),
         }))
@@ -164,6 +168,15 @@ impl Stream {
         if self.0.positioned { tracker.written() } else { tracker.next() }
     }
 
+    /// Everything below this offset is settled, although the last message was before it: what lies between are markers of
+    /// transactions or compacted messages. The position follows in the background, so that retention may remove them without
+    /// leaving what looks like a gap.
+    pub fn skip_to(&self, offset: i64) {
+        if self.0.skip.fetch_max(offset, Ordering::Relaxed) < offset {
+            self.0.skip_wanted.notify_one();
+        }
+    }
+
     /// Why the partition stands still, if it does. It stays so until it is opened anew.
     #[must_use]
     pub fn stopped(&self) -> Option<&str> {
@@ -185,6 +198,7 @@ impl Stream {
                 lane.arrived.notify_one();
             }
             self.0.start_known.notify_one();
+            self.0.skip_wanted.notify_one();
         }
     }
 
@@ -223,6 +237,19 @@ impl Shared {
         if let Some(on_settled) = &self.on_settled {
             on_settled(offsets);
         }
+    }
+
+    /// The next offset that the source wants to skip to. `None` once no new work may begin.
+    pub(crate) async fn next_skip(&self) -> Option<i64> {
+        tokio::select! {
+            () = self.skip_wanted.notified() => {}
+            () = self.closing.cancelled() => {}
+        }
+        (!self.is_ending()).then(|| self.skip.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn skipped_to(&self, offset: i64) {
+        lock(&self.tracker).skip_to(offset);
     }
 
     /// Another process owns the position.

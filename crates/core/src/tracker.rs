@@ -84,6 +84,13 @@ impl OffsetTracker {
         next
     }
 
+    /// There is nothing to receive below this offset. Ignored while something is open.
+    pub(crate) fn skip_to(&mut self, next: i64) {
+        if self.open.is_empty() && self.next.is_none_or(|known| known < next) {
+            self.next = Some(next);
+        }
+    }
+
     /// How many received offsets are not passed yet. Bounds the memory of a partition with one slow lane.
     #[must_use]
     pub(crate) fn open_len(&self) -> usize {
@@ -100,6 +107,19 @@ mod tests {
     /// The reference: the sets themselves.
     fn reference_next(received: &[i64], done: &BTreeSet<i64>) -> Option<i64> {
         received.iter().take_while(|o| done.contains(o)).last().map(|o| o + 1)
+    }
+
+    #[test]
+    fn skips_only_when_nothing_is_open() {
+        let mut tracker = OffsetTracker::new();
+        tracker.received(7);
+        tracker.skip_to(9);
+        assert_eq!(tracker.next(), None);
+        tracker.done(&[7]);
+        tracker.skip_to(9);
+        assert_eq!(tracker.next(), Some(9));
+        tracker.skip_to(8);
+        assert_eq!(tracker.next(), Some(9), "never backwards");
     }
 
     proptest! {

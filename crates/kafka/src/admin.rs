@@ -117,6 +117,10 @@ impl Admin {
         let resource = answer
             .unwrap_or(Err(RDKafkaErrorCode::UnknownTopic))
             .map_err(|code| Error::request(what(), &KafkaError::AdminOp(code)))?;
+        // The binding drops the error of a single topic: what is left is an answer without any setting.
+        if resource.get("retention.ms").is_none() {
+            return Err(Error::request(what(), &KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopic)));
+        }
         Ok(settings_of(&resource))
     }
 

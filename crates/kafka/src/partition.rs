@@ -92,13 +92,27 @@ impl Partition {
         self.last_pushed.map(|last| last + 1).or(self.start)
     }
 
+    /// Whether the engine has settled everything it was given.
+    fn all_settled(&self) -> bool {
+        self.last_pushed.is_none_or(|last| self.stream.settled().is_some_and(|next| next > last))
+    }
+
+    /// Lets the position in the database follow librdkafka's past markers of transactions, once all messages are settled.
+    pub(crate) fn skip_to(&self, position: Option<i64>) {
+        let next = self.next_offset();
+        if self.phase == Phase::Flowing
+            && self.all_settled()
+            && let Some(position) = position.filter(|at| Some(*at) > next)
+        {
+            self.stream.skip_to(position);
+        }
+    }
+
     /// How many messages are not applied yet. `position` is where librdkafka stands: past the last record there may be
     /// transaction markers, which are no messages but have offsets.
     pub(crate) fn lag(&self, position: Option<i64>) -> i64 {
-        let settled = self.stream.settled();
-        let Some(done) = settled.or(self.start) else { return 0 };
-        let all_settled = settled == self.last_pushed.map(|last| last + 1);
-        let done = if all_settled { done.max(position.unwrap_or(done)) } else { done };
+        let Some(done) = self.stream.settled().or(self.start) else { return 0 };
+        let done = if self.all_settled() { done.max(position.unwrap_or(done)) } else { done };
         self.high.map_or(0, |high| (high - done).max(0))
     }
 

@@ -172,6 +172,9 @@ impl Reader {
             Offset::Offset(offset) => Some(offset),
             _ => None,
         };
+        for partition in self.partitions.iter() {
+            partition.skip_to(position(&partition.topic, partition.number));
+        }
         let lag = self.partitions.iter().map(|p| p.lag(position(&p.topic, p.number))).sum();
         let stopped = self.partitions.iter().filter(|p| p.phase == Phase::Stopped).count();
         self.health.report(lag, stopped);

@@ -31,7 +31,8 @@ fn produce(servers: &str, ids: std::ops::Range<u32>) {
 async fn effects_become(conn: &mut SqliteConnection, wanted: i64) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let found: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM effect").fetch_one(&mut *conn).await.unwrap();
+        let found: i64 =
+            sqlx::query_scalar("SELECT COUNT(*) FROM effect").fetch_one(&mut *conn).await.unwrap();
         if found == wanted {
             return;
         }

@@ -109,6 +109,11 @@ pub(crate) fn own(context: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     }
 }
 
+/// The same where tables are made: somebody waits for the answer, and a missing privilege will not come by waiting.
+pub(crate) fn ddl(context: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |error| StoreError::new(class_of_driver(&error), context, error)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

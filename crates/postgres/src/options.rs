@@ -186,3 +186,21 @@ pub(crate) fn aside(options: PgConnectOptions, acquire_timeout: Duration) -> PgP
         .acquire_timeout(acquire_timeout)
         .connect_lazy_with(options)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_can_speak_of_a_pooler() {
+        assert!(has_no_statement_cache("postgres://h/d?sslmode=disable&statement-cache-capacity=0"));
+        assert!(!has_no_statement_cache("postgres://h/d?statement-cache-capacity=01"));
+        assert!(!has_no_statement_cache("postgres://h/statement-cache-capacity=0"));
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let builder = PgStore::builder("postgres://erp:hunter2@localhost/erp");
+        assert!(!format!("{builder:?}").contains("hunter2"));
+    }
+}

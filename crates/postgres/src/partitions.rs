@@ -11,7 +11,7 @@ use oncebox_core::StoreResult;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::classify::own;
+use crate::classify::{ddl, own};
 use crate::store::PgStore;
 use crate::txn::PgTxn;
 
@@ -79,7 +79,7 @@ impl PgStore {
 
     /// Adds one day that is missing; returns how many receipts it took over from the default partition.
     async fn add_missing_day(&self) -> StoreResult<Option<u64>> {
-        let failed = || own("adding a day of receipts");
+        let failed = || ddl("adding a day of receipts");
         let mut txn = self.begin_aside().await?;
         sqlx::raw_sql(LOCK).execute(&mut *txn).await.map_err(failed())?;
         let missing = self.query(MISSING_DAYS).fetch_optional(&mut *txn).await.map_err(failed())?;

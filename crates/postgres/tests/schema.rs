@@ -4,10 +4,13 @@
 
 mod support;
 
+use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_core::statement::Statement;
 use oncebox_core::{
     Admin, ConsumerName, DeadFilter, DeadLetter, FindingLevel, Headers, MessageId, ReceiptKey, Record, Store,
     Tenant,
 };
+use oncebox_postgres::{PgStore, SqlHandler};
 use sqlx::{Connection, PgConnection};
 use support::{apply, claims, consumer, execute, number, with_store};
 use uuid::Uuid;
@@ -108,7 +111,7 @@ async fn a_schema_of_its_own_by_the_search_path() {
     with_store(|store, url| async move {
         execute(&store, "CREATE SCHEMA erp").await;
         let url = format!("{url}&options[search_path]=erp");
-        let other = oncebox_postgres::PgStore::connect(&url).await.unwrap();
+        let other = PgStore::connect(&url).await.unwrap();
         assert_eq!(other.migrate().await.unwrap().len(), store.migrations().await.unwrap().len());
         assert_eq!(apply(&other, &["a"]).await, [true]);
         assert_eq!(number(&store, "SELECT count(*) FROM erp.oncebox_inbox").await, 1);
@@ -157,11 +160,38 @@ async fn checks_say_what_to_do() {
         let name = url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
         assert!(store.check().await.unwrap().iter().all(|finding| finding.level != FindingLevel::Error));
         execute(&store, &format!("ALTER DATABASE {name} SET synchronous_commit = off")).await;
-        let store = oncebox_postgres::PgStore::connect(&url).await.unwrap();
+        let store = PgStore::connect(&url).await.unwrap();
         let findings = store.check().await.unwrap();
         let found = findings.iter().find(|finding| finding.subject == "synchronous_commit").unwrap();
         assert_eq!(found.level, FindingLevel::Warning);
         assert!(found.detail.contains("Set it to on"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_without_ddl_can_do_its_work() {
+    with_store(|store, url| async move {
+        let name = url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
+        // A role that every server has, and that may do nothing by itself.
+        execute(
+            &store,
+            &format!(
+                "REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC; \
+                 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO pg_monitor"
+            ),
+        )
+        .await;
+        let lean = PgStore::connect(&format!("{url}&options[role]=pg_monitor")).await.unwrap();
+        assert!(lean.migrate().await.unwrap().is_empty());
+        assert_eq!(apply(&lean, &["a"]).await, [true]);
+        let findings = lean.check().await.unwrap();
+        let temporary = findings.iter().find(|finding| finding.subject == "temporary functions").unwrap();
+        assert_eq!(temporary.level, FindingLevel::Warning);
+        let step = Step { statement: Statement::parse("SELECT :id").unwrap(), rows: None };
+        let handler = SqlHandler::prepare(&lean, &Handler::Each(vec![step]), PayloadKind::Json).await;
+        let error = handler.unwrap_err().to_string();
+        assert!(error.contains("GRANT TEMPORARY"), "{error}");
     })
     .await;
 }

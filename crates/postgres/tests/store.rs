@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox_core::{Admin, Advance, ErrorClass, Store};
+use oncebox_core::{Admin, Advance, ErrorClass, Retention, Store};
 use oncebox_postgres::PgStore;
 use sqlx::Connection;
 use support::{advance, apply, claims, consumer, execute, number, position, with_database, with_store};
@@ -314,6 +314,72 @@ async fn a_read_only_primary_is_waited_for() {
         let lazy = PgStore::builder(&url).connect_lazy().unwrap();
         let error = lazy.claim(&consumer(), &claims(&["a"])).await.unwrap_err();
         assert_eq!(error.class, ErrorClass::Transient);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_is_transient_and_replaced() {
+    with_store(|store, _| async move {
+        let owner = store.acquire(&position()).await.unwrap();
+        for in_handler in [true, false] {
+            let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+            assert_eq!(claimed.fresh, [true]);
+            let pid: i32 =
+                sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *claimed.txn).await.unwrap();
+            execute(&store, &format!("SELECT pg_terminate_backend({pid})")).await;
+            sleep(Duration::from_millis(100)).await;
+            let class = if in_handler {
+                let error = sqlx::query("SELECT 1").execute(&mut *claimed.txn).await.unwrap_err();
+                store.rollback(claimed.txn).await;
+                PgStore::classify(&error)
+            } else {
+                store.commit(claimed.txn, advance(&owner, 1)).await.unwrap_err().class
+            };
+            assert_eq!(class, ErrorClass::Transient);
+        }
+        assert_eq!(apply(&store, &["a"]).await, [true]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_is_idle_for_too_long_counts_as_failed() {
+    with_database(|url| async move {
+        let store = PgStore::builder(&url).idle_in_transaction_timeout(SHORT).connect().await.unwrap();
+        store.migrate().await.unwrap();
+        let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+        sleep(SHORT * 3).await;
+        let error = sqlx::query("SELECT 1").execute(&mut *claimed.txn).await.unwrap_err();
+        assert_eq!(PgStore::classify(&error), ErrorClass::Failed, "{error}");
+        store.rollback(claimed.txn).await;
+        assert_eq!(apply(&store, &["a"]).await, [true]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_processes_may_purge_at_once() {
+    with_store(|store, url| async move {
+        execute(
+            &store,
+            "INSERT INTO oncebox_inbox (key, consumer, message_id, processed_at) SELECT gen_random_uuid(), 'stock', \
+             i::text, now() - interval '2 days' FROM generate_series(1, 60000) i",
+        )
+        .await;
+        let mut purging = Vec::new();
+        for _ in 0..3 {
+            let store = PgStore::connect(&url).await.unwrap();
+            let keep = [Retention { consumer: consumer(), keep: Duration::from_secs(86_400) }];
+            purging.push(tokio::spawn(async move { store.purge(&keep, false).await.unwrap().receipts }));
+        }
+        let mut purged = 0;
+        for one in purging {
+            purged += one.await.unwrap();
+        }
+        assert_eq!(purged, 60_000, "each receipt is counted once");
+        assert_eq!(number(&store, "SELECT count(*) FROM oncebox_inbox").await, 0);
+        assert_eq!(number(&store, "SELECT count(*) FROM oncebox_horizon WHERE consumer = 'stock'").await, 1);
     })
     .await;
 }

@@ -108,6 +108,29 @@ async fn a_retention_that_is_too_short_is_refused() {
     assert!(line.is_some_and(|line| line.starts_with("warning")), "{found}");
 }
 
+/// Nothing is known about a topic that is not there: that is no reason to refuse for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn refusing_waits_for_a_topic_that_is_not_there_yet() {
+    let mut world = World::new(Kind::Postgres, 1).await;
+    let later = format!("{}-later", world.topic.name);
+    let topics = format!("[{later:?}]");
+    world.inbox(|inbox| {
+        inbox.set("topics", &topics).set("retention", "\"60d\"").set("retention_check", "\"refuse\"")
+    });
+    let daemon = world.start();
+    eventually("/healthz names the topic", async || {
+        daemon.get("/healthz").await.is_some_and(|page| page.body.contains(&later))
+    })
+    .await;
+    let second = Topic::create(&later, 1).await;
+    second.send(&orders(0..20));
+    world.effects_reach(20).await;
+    let effects = world.effects_of(&world.consumer).await;
+    crate::support::check::compare_ids("effects", &effects, &orders(0..20));
+    daemon.stop();
+    second.delete().await;
+}
+
 /// `partition_receipts = "day"`: receipts of UUIDv7 ids lie in days; nothing else changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn receipts_by_day() {

@@ -43,13 +43,7 @@ impl Topic {
         let options = AdminOptions::new().operation_timeout(Some(ANSWER)).request_timeout(Some(ANSWER));
         let created = admin(&brokers).create_topics([&new], &options).await.expect("Kafka answers");
         assert!(created.iter().all(Result::is_ok), "creating {name}: {created:?}");
-        let producer = config(&brokers)
-            .set("enable.idempotence", "true")
-            .set("linger.ms", "2")
-            .set("queue.buffering.max.messages", "500000")
-            .create()
-            .expect("a producer");
-        let client = config(&brokers).set("group.id", "e2e-client").create().expect("a consumer");
+        let (producer, client) = clients(&brokers);
         let topic = Self { name: name.to_owned(), partitions, brokers, producer, client };
         topic.wait_for_leaders().await;
         topic
@@ -132,6 +126,8 @@ impl Topic {
         let grown = admin(&self.brokers).create_partitions([&new], &options).await.expect("Kafka answers");
         assert!(grown.iter().all(Result::is_ok), "growing {}: {grown:?}", self.name);
         self.partitions = partitions;
+        // Those that were there remember the smaller topic for minutes.
+        (self.producer, self.client) = clients(&self.brokers);
         self.wait_for_leaders().await;
     }
 
@@ -174,6 +170,16 @@ impl Topic {
     pub(crate) async fn delete(&self) {
         admin(&self.brokers).delete_topics(&[&self.name], &AdminOptions::new()).await.ok();
     }
+}
+
+fn clients(brokers: &str) -> (BaseProducer, BaseConsumer) {
+    let producer = config(brokers)
+        .set("enable.idempotence", "true")
+        .set("linger.ms", "2")
+        .set("queue.buffering.max.messages", "500000")
+        .create();
+    let client = config(brokers).set("group.id", "e2e-client").create();
+    (producer.expect("a producer"), client.expect("a consumer"))
 }
 
 fn config(brokers: &str) -> ClientConfig {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::Engine;
 use super::lane::CrashGuard;
@@ -50,6 +50,25 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         for lane in 0..shared.lanes.len() {
             lanes.spawn(Arc::clone(self).run_lane(Arc::clone(shared), lane, Arc::clone(&guard)));
         }
+        // Both end when the stream closes or stops; neither is dropped half-way.
+        tokio::join!(self.join(stream, &mut lanes), self.follow_skips(stream));
+    }
+
+    /// Moves the position past what is no message.
+    async fn follow_skips(&self, stream: &Stream) {
+        let shared = &stream.0;
+        while let (Some(offset), Some(owner)) = (shared.next_skip().await, shared.owner.get()) {
+            match self.store.begin_at(owner, offset).await {
+                Ok(()) => shared.skipped_to(offset),
+                // The next skip, or the next message, tries again.
+                Err(e) => {
+                    debug!(consumer = %self.consumer, place = ?stream, error = describe(&e), "the position did not follow");
+                }
+            }
+        }
+    }
+
+    async fn join(&self, stream: &Stream, lanes: &mut JoinSet<Option<String>>) {
         while let Some(ended) = lanes.join_next().await {
             match ended {
                 Ok(None) => {}

@@ -157,7 +157,7 @@ impl Store for Memory {
     async fn begin_at(&self, owner: &Ownership, next_offset: i64) -> StoreResult<()> {
         let mut inner = self.get();
         let position = inner.positions.entry(place(&owner.key)).or_default();
-        position.next = position.next.or(Some(next_offset));
+        position.next = position.next.max(Some(next_offset));
         Ok(())
     }
 

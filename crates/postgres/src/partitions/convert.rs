@@ -4,7 +4,7 @@ use oncebox_core::{ErrorClass, StoreError, StoreResult};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{KIND, LOCK, Partitioned, STORAGE};
-use crate::classify::own;
+use crate::classify::ddl;
 use crate::store::PgStore;
 
 /// More receipts than this would keep the consumers waiting for more than some ten seconds.
@@ -34,7 +34,7 @@ const CREATE: &str = "ALTER TABLE oncebox_inbox RENAME TO oncebox_inbox_plain; \
 
 impl PgStore {
     pub(super) async fn convert_once(&self) -> StoreResult<Partitioned> {
-        let failed = || own("partitioning the receipts");
+        let failed = || ddl("partitioning the receipts");
         let mut txn = self.begin_aside().await?;
         sqlx::raw_sql(LOCK).execute(&mut *txn).await.map_err(failed())?;
         let kind = self.query(KIND).fetch_optional(&mut *txn).await.map_err(failed())?;

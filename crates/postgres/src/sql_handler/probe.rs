@@ -3,6 +3,7 @@
 use oncebox_core::config::{Handler, PayloadKind};
 use oncebox_core::{BadStatement, ErrorClass, SqlHandlerError, StoreError, StoreResult};
 use sqlx::Row;
+use sqlx::error::DatabaseError;
 
 use super::failure::with_details;
 use super::function::{Function, Rendered, parameter_types, render};
@@ -35,7 +36,9 @@ pub(super) async fn probe(
     payload: PayloadKind,
 ) -> Result<Function, SqlHandlerError> {
     let mut txn = store.begin_aside().await?;
-    sqlx::raw_sql(TRY).execute(&mut *txn).await.map_err(own("checking a handler's statements"))?;
+    if let Err(error) = sqlx::raw_sql(TRY).execute(&mut *txn).await {
+        return Err(no_functions(error));
+    }
     let types = parameter_types(handler, payload);
     let mut statements = render(handler);
     let mut bad = Vec::new();
@@ -64,6 +67,16 @@ pub(super) async fn probe(
     }
     txn.rollback().await;
     Ok(function)
+}
+
+/// A missing privilege is for an operator; the rest is trouble with the database.
+fn no_functions(error: sqlx::Error) -> SqlHandlerError {
+    let denied = error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("42501");
+    if denied {
+        let fix = "GRANT TEMPORARY ON DATABASE … TO …";
+        return SqlHandlerError::Function(format!("this role may not create temporary functions: {fix}"));
+    }
+    own("checking a handler's statements")(error).into()
 }
 
 /// Why the server refuses a statement.
