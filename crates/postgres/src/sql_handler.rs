@@ -1,6 +1,7 @@
 //! Handlers written in SQL, in the config file.
 
 mod arguments;
+mod call;
 mod failure;
 mod function;
 mod jsonb;

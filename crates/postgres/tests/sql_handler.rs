@@ -158,7 +158,7 @@ async fn every_parameter_arrives_with_its_type() {
 async fn text_and_bytes_are_what_they_say() {
     with_store(|store, _| async move {
         execute(&store, "CREATE TABLE got (t text, b bytea)").await;
-        let text = each(&[("INSERT INTO got (t) VALUES (upper(:payload))", None)]);
+        let text = each(&[("INSERT INTO got (t) VALUES (:payload || '!')", None)]);
         let text = SqlHandler::prepare(&store, &text, PayloadKind::Text).await.unwrap();
         run(&store, &text, &[message(record(1, "grüße"))]).await.unwrap();
         let bytes = batch(&["INSERT INTO got (b) SELECT payload FROM messages"]);
@@ -166,11 +166,7 @@ async fn text_and_bytes_are_what_they_say() {
         let mut raw = record(2, "");
         raw.payload = Some(Bytes::from_static(&[0, 0xff]));
         run(&store, &bytes, &[message(raw.clone())]).await.unwrap();
-        assert_eq!(
-            number(&store, r"SELECT count(*) FROM got WHERE t = 'GRÜSSE' OR t = 'GRÜßE' OR b = '\x00ff'")
-                .await,
-            2
-        );
+        assert_eq!(number(&store, r"SELECT count(*) FROM got WHERE t = 'grüße!' OR b = '\x00ff'").await, 2);
         let failure = run(&store, &text, &[message(record(1, "ok")), message(raw)]).await.unwrap_err();
         assert_eq!(failure.at, Some(1));
         assert!(rejection(&failure).contains("not UTF-8"));

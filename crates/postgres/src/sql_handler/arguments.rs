@@ -9,7 +9,7 @@ use sqlx::Arguments;
 use sqlx::postgres::PgArguments;
 
 use super::jsonb::Jsonb;
-use super::{function, payload};
+use super::{call, payload};
 
 /// Years 1 to 9999; a time outside of it is a producer's mistake, and PostgreSQL may not be able to hold it.
 const TIMES_MS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
@@ -26,7 +26,7 @@ pub(super) struct Columns {
 
 impl Columns {
     pub(super) fn new(handler: &Handler, payload: PayloadKind) -> Self {
-        Self { sent: function::columns(handler), used: function::used(handler), payload }
+        Self { sent: call::columns(handler), used: call::used(handler), payload }
     }
 
     /// The arguments of the call. A message that has something PostgreSQL cannot hold is rejected, if a statement uses it.

@@ -1,16 +1,14 @@
-//! The temporary function that runs a handler's statements on the server, and the call of it.
+//! The temporary function that runs a handler's statements on the server.
 //!
 //! One call carries a whole batch, so the round trips do not grow with the messages. Parameters are positional and have no
 //! names: a name would silently win over, or lose against, a column of the same name.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use oncebox_core::config::{Handler, PayloadKind, Step};
-use oncebox_core::statement::Param;
 use sha2::{Digest, Sha256};
 
-use super::mentions;
+use super::call;
 use crate::classify::ROW_RULE;
 use crate::quote::literal;
 
@@ -56,24 +54,9 @@ const MESSAGES: &str = "messages AS (SELECT u.id, u.key, u.payload, COALESCE(u.h
      FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) \
      AS u(id, key, payload, headers, topic, partition, \"offset\", ms, tenant))";
 
-/// The types of a handler's parameters; the last one of `each` is the place of the message in its batch.
-pub(super) fn parameter_types(handler: &Handler, payload: PayloadKind) -> String {
-    let payload = match payload {
-        PayloadKind::Json => "jsonb",
-        PayloadKind::Text => "text",
-        PayloadKind::Bytes => "bytea",
-    };
-    match handler {
-        Handler::Each(_) => format!("text,text,{payload},jsonb,text,integer,bigint,timestamptz,text,bigint"),
-        Handler::Batch(_) => {
-            format!("text[],text[],{payload}[],jsonb[],text[],integer[],bigint[],bigint[],text[]")
-        }
-    }
-}
-
 impl Function {
     pub(super) fn new(handler: &Handler, payload: PayloadKind, statements: &[Rendered<'_>]) -> Self {
-        let types = parameter_types(handler, payload);
+        let types = call::parameter_types(handler, payload);
         let (body, lines) = body(handler, statements);
         let digest = Sha256::digest(format!("{types}\n{body}"));
         let prefix = match handler {
@@ -86,8 +69,8 @@ impl Function {
         let definition =
             format!("CREATE OR REPLACE FUNCTION {signature} RETURNS integer LANGUAGE plpgsql AS {quoted}");
         let call = match handler {
-            Handler::Each(_) => call_each(&name, handler, payload),
-            Handler::Batch(_) => call_batch(&name, payload),
+            Handler::Each(_) => call::each(&name, handler, payload),
+            Handler::Batch(_) => call::batch(&name, payload),
         };
         Self { signature, name, definition: definition.into(), call: call.into(), lines }
     }
@@ -135,90 +118,4 @@ fn row_rule(handler: &Handler, step: &Step, number: usize) -> String {
          MESSAGE = format({message}, oncebox_rows_){detail}; END IF;\n",
         min = rule.min(),
     )
-}
-
-/// Which columns the statements can see.
-pub(super) fn used(handler: &Handler) -> BTreeSet<Param> {
-    match handler {
-        Handler::Each(steps) => steps.iter().flat_map(|step| step.statement.params()).collect(),
-        Handler::Batch(steps) => {
-            steps.iter().flat_map(|step| mentions::columns(step.statement.source())).collect()
-        }
-    }
-}
-
-/// Which columns a call has a place for. The id is always there, to count the messages by.
-pub(super) fn columns(handler: &Handler) -> Vec<Param> {
-    match handler {
-        Handler::Batch(_) => Param::ALL.to_vec(),
-        Handler::Each(_) => {
-            let used = used(handler);
-            Param::ALL.into_iter().filter(|param| *param == Param::Id || used.contains(param)).collect()
-        }
-    }
-}
-
-/// The inner query fixes the order of the calls: OFFSET 0 keeps the planner from dissolving it, and a function that is not
-/// parallel safe keeps it on one process.
-fn call_each(name: &str, handler: &Handler, payload: PayloadKind) -> String {
-    let columns = columns(handler);
-    let arrays: Vec<_> = columns
-        .iter()
-        .zip(1..)
-        .map(|(param, at)| format!("${at}::{}", array_type(*param, payload)))
-        .collect();
-    let names: Vec<_> = columns.iter().map(|param| format!("c{}", param.index())).collect();
-    let arguments: Vec<_> = Param::ALL
-        .into_iter()
-        .map(|param| {
-            if columns.contains(&param) {
-                each_argument(param)
-            } else {
-                format!("NULL::{}", scalar_type(param, payload))
-            }
-        })
-        .collect();
-    format!(
-        "SELECT count(pg_temp.{name}({arguments}, m.ord)) FROM (SELECT * FROM unnest({arrays}) WITH ORDINALITY \
-         AS u({names}, ord) ORDER BY ord OFFSET 0) AS m",
-        arguments = arguments.join(", "),
-        arrays = arrays.join(", "),
-        names = names.join(", "),
-    )
-}
-
-fn each_argument(param: Param) -> String {
-    let column = format!("m.c{}", param.index());
-    match param {
-        Param::Headers => format!("COALESCE({column}, '{{}}')"),
-        Param::Timestamp => format!("timestamptz 'epoch' + {column} * interval '1 millisecond'"),
-        _ => column,
-    }
-}
-
-fn call_batch(name: &str, payload: PayloadKind) -> String {
-    let arrays: Vec<_> = Param::ALL
-        .into_iter()
-        .map(|param| format!("${}::{}", param.index(), array_type(param, payload)))
-        .collect();
-    format!("SELECT pg_temp.{name}({})::bigint", arrays.join(", "))
-}
-
-/// What is sent. A timestamp travels in milliseconds.
-fn array_type(param: Param, payload: PayloadKind) -> String {
-    match param {
-        Param::Timestamp => "bigint[]".to_owned(),
-        _ => format!("{}[]", scalar_type(param, payload)),
-    }
-}
-
-fn scalar_type(param: Param, payload: PayloadKind) -> &'static str {
-    match (param, payload) {
-        (Param::Payload, PayloadKind::Bytes) => "bytea",
-        (Param::Payload, PayloadKind::Json) | (Param::Headers, _) => "jsonb",
-        (Param::Partition, _) => "integer",
-        (Param::Offset, _) => "bigint",
-        (Param::Timestamp, _) => "timestamptz",
-        _ => "text",
-    }
 }

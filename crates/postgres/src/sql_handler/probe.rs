@@ -5,8 +5,9 @@ use oncebox_core::{BadStatement, ErrorClass, SqlHandlerError, StoreError, StoreR
 use sqlx::Row;
 use sqlx::error::DatabaseError;
 
+use super::call::parameter_types;
 use super::failure::with_details;
-use super::function::{Function, Rendered, parameter_types, render};
+use super::function::{Function, Rendered, render};
 use crate::classify::{class_of_state, own};
 use crate::quote::literal;
 use crate::store::PgStore;
