@@ -172,31 +172,24 @@ pub(crate) enum DeadAction {
         output: OutputArg,
     },
     /// Run the handler again and remove the dead letter, in one transaction.
-    Replay {
-        #[command(flatten)]
-        selection: DeadSelection,
-        /// Everything, when no other filter is given.
-        #[arg(long)]
-        all: bool,
-        /// Only show which ones it would be.
-        #[arg(long)]
-        dry_run: bool,
-        #[command(flatten)]
-        output: OutputArg,
-    },
+    Replay(DeadChange),
     /// Remove dead letters for good. Their receipts stay.
-    Drop {
-        #[command(flatten)]
-        selection: DeadSelection,
-        /// Everything, when no other filter is given.
-        #[arg(long)]
-        all: bool,
-        /// Only show which ones it would be.
-        #[arg(long)]
-        dry_run: bool,
-        #[command(flatten)]
-        output: OutputArg,
-    },
+    Drop(DeadChange),
+}
+
+/// What changes dead letters.
+#[derive(Debug, Args)]
+pub(crate) struct DeadChange {
+    #[command(flatten)]
+    pub(crate) selection: DeadSelection,
+    /// Everything, when no other filter is given.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only show which ones it would be.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArg,
 }
 
 #[cfg(test)]

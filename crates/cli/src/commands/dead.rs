@@ -7,7 +7,7 @@ use oncebox_core::config::Config;
 use oncebox_core::{DeadFilter, OnFailure, Replayed, StoredDeadLetter, replay};
 use serde_json::{Value, json};
 
-use crate::args::{DeadAction, DeadSelection, Output};
+use crate::args::{DeadAction, DeadChange, DeadSelection, Output};
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::load;
 use crate::output;
@@ -48,14 +48,14 @@ impl WithStore for Dead<'_> {
                     }
                 }
             }
-            DeadAction::Replay { selection, all, dry_run, output } => {
+            DeadAction::Replay(DeadChange { selection, all, dry_run, output }) => {
                 let filter = deliberate(selection, all)?;
                 if dry_run {
                     return list(&all_of(&store, filter).await?, output.output);
                 }
                 replay_all(&store, self.config, filter, output.output).await
             }
-            DeadAction::Drop { selection, all, dry_run, output } => {
+            DeadAction::Drop(DeadChange { selection, all, dry_run, output }) => {
                 let filter = deliberate(selection, all)?;
                 if dry_run {
                     return list(&all_of(&store, filter).await?, output.output);
