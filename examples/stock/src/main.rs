@@ -75,8 +75,8 @@ async fn main() -> oncebox::Result {
     let kafka = Kafka::brokers(broker.bootstrap_servers());
     let order_number = Selector::Json("/order".into());
     let tenant = Selector::Header("tenant".into());
-    // Long enough for eight messages; a service would wait for a signal.
-    let shutdown = || tokio::time::sleep(Duration::from_secs(6));
+    // A service would wait for a signal.
+    let shutdown = || all_received(&url);
     let stock =
         Inbox::new("stock", store.clone())?.id(order_number.clone()).tenant(tenant.clone()).handler(deduct);
     let ledger = Inbox::new("ledger", store.clone())?.id(order_number).tenant(tenant).handler(book);
@@ -96,6 +96,19 @@ async fn main() -> oncebox::Result {
     assert_eq!(booked, 4);
     assert_eq!(dead, ["acme has no 500 x bolt"]);
     Ok(())
+}
+
+/// Four different orders, two consumers: eight receipts.
+async fn all_received(url: &str) {
+    let Ok(mut shop) = SqliteConnection::connect(url).await else { return };
+    for _ in 0..600 {
+        let receipts: Result<i64, _> =
+            sqlx::query_scalar("SELECT COUNT(*) FROM oncebox_inbox").fetch_one(&mut shop).await;
+        if receipts.is_ok_and(|receipts| receipts == 8) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Orders as a web shop sends them: one is submitted twice, one is published twice, one asks for too much.
