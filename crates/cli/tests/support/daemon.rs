@@ -9,6 +9,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -59,8 +60,11 @@ impl Daemon {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).unwrap_or_else(|e| panic!("{signal} to {}: {e}", self.name));
+        kill(self.pid(), signal).unwrap_or_else(|e| panic!("{signal} to {}: {e}", self.name));
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"))
     }
 
     /// SIGKILL: no warning, no drain.
@@ -72,6 +76,9 @@ impl Daemon {
     pub(crate) fn freeze(&mut self) {
         self.signal(Signal::SIGSTOP);
         self.frozen = true;
+        // On a busy machine some of its threads run on for a while.
+        let stopped = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED));
+        assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "freezing {}: {stopped:?}", self.name);
     }
 
     /// SIGCONT.

@@ -186,11 +186,34 @@ impl Database {
         Gate(conn)
     }
 
+    /// Opens a transaction (PostgreSQL only) and runs this in it.
+    pub(crate) async fn begin(&self, sql: &str) -> OpenTransaction {
+        let options = server().database(&self.name).application_name("e2e");
+        let mut open = OpenTransaction(PgConnection::connect_with(&options).await.expect("a connection"));
+        open.execute("BEGIN").await;
+        open.execute(sql).await;
+        open
+    }
+
     /// Removes the database; the folder of a SQLite file goes by itself.
     pub(crate) async fn drop(&self) {
         if self.kind == Kind::Postgres {
             execute_at_server(&format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)).await;
         }
+    }
+}
+
+/// A transaction of somebody else.
+pub(crate) struct OpenTransaction(PgConnection);
+
+impl OpenTransaction {
+    pub(crate) async fn execute(&mut self, sql: &str) {
+        let done = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut self.0).await;
+        done.unwrap_or_else(|e| panic!("{sql}: {e}"));
+    }
+
+    pub(crate) async fn rollback(mut self) {
+        self.execute("ROLLBACK").await;
     }
 }
 

@@ -83,8 +83,7 @@ impl Topic {
         i32::try_from(order.sku).expect("few articles") % self.partitions
     }
 
-    /// Sends a record; [`Topic::flush`] waits for it.
-    pub(crate) fn enqueue(&self, odd: &Odd<'_>) {
+    fn enqueue(&self, odd: &Odd<'_>) {
         let headers = odd
             .headers
             .iter()
@@ -100,8 +99,7 @@ impl Topic {
         }
     }
 
-    /// Waits until the broker has everything.
-    pub(crate) fn flush(&self) {
+    fn flush(&self) {
         let deadline = Instant::now() + ANSWER;
         while self.producer.in_flight_count() > 0 {
             assert!(Instant::now() < deadline, "Kafka does not take the messages");

@@ -132,7 +132,7 @@ impl World {
         self.db
             .number(
                 "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
-                 WHERE a.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted",
+                 WHERE a.datname = current_database() AND l.locktype = 'advisory' AND l.objid = 1 AND NOT l.granted",
             )
             .await
     }
