@@ -248,8 +248,11 @@ impl Shared {
         (!self.is_ending()).then(|| self.skip.load(Ordering::Relaxed))
     }
 
+    /// The database has followed a skip.
     pub(crate) fn skipped_to(&self, offset: i64) {
-        lock(&self.tracker).skip_to(offset);
+        let mut tracker = lock(&self.tracker);
+        tracker.skip_to(offset);
+        tracker.wrote(Some(offset));
     }
 
     /// Another process owns the position.
