@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
 
+use crate::cause;
 use crate::error::{BoxError, Result};
 use crate::message::Message;
 use crate::store::Store;
@@ -156,6 +157,7 @@ pub struct OneByOne<H>(pub H);
 impl<S: Store, H: Handler<S>> Apply<S> for OneByOne<H> {
     async fn apply(&self, conn: &mut S::Conn, fresh: &[Message]) -> Result<(), Failure> {
         for (at, message) in fresh.iter().enumerate() {
+            cause::handles(message);
             self.0.handle(conn, message).await.map_err(|error| Failure { at: Some(at), error })?;
         }
         Ok(())

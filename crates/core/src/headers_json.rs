@@ -25,6 +25,39 @@ pub fn to_object(headers: &Headers) -> String {
     Value::Object(fields).to_string()
 }
 
+/// The form of the outbox: an object, or pairs where a name repeats.
+#[must_use]
+pub fn compact(headers: &Headers) -> String {
+    let mut names: Vec<&str> = headers.iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    let repeats = names.windows(2).any(|pair| pair[0] == pair[1]);
+    if repeats { to_pairs(headers) } else { to_object(headers) }
+}
+
+/// Reads an object or pairs. A number or a truth value becomes its text: people write headers by hand. `None` if it is
+/// neither.
+#[must_use]
+pub fn from_either(json: &str) -> Option<Headers> {
+    if json == "{}" {
+        return Some(Headers::new());
+    }
+    match serde_json::from_str(json).ok()? {
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| Some((name, lenient(value)?))).collect()
+        }
+        Value::Array(_) => from_pairs(json),
+        _ => None,
+    }
+}
+
+fn lenient(value: Value) -> Option<Option<Bytes>> {
+    match value {
+        Value::Number(number) => Some(Some(number.to_string().into())),
+        Value::Bool(truth) => Some(Some(truth.to_string().into())),
+        other => value_from_json(other),
+    }
+}
+
 fn value_to_json(value: Option<&[u8]>) -> Value {
     let Some(bytes) = value else { return Value::Null };
     match std::str::from_utf8(bytes) {
@@ -69,6 +102,19 @@ mod tests {
                 pairs.into_iter().map(|(name, value)| (name, value.map(Bytes::from))).collect();
             prop_assert_eq!(from_pairs(&to_pairs(&headers)), Some(headers));
         }
+    }
+
+    #[test]
+    fn outbox_headers_are_an_object_unless_a_name_repeats() {
+        let once: Headers = [("b", Some(Bytes::from_static(b"1"))), ("a", None)].into_iter().collect();
+        assert_eq!(compact(&once), r#"{"a":null,"b":"1"}"#);
+        let twice: Headers = [("a", Some(Bytes::from_static(b"1"))), ("a", None)].into_iter().collect();
+        assert_eq!(from_either(&compact(&twice)), Some(twice));
+        let by_hand = from_either(r#"{"attempt": 3, "last": true, "text": "x"}"#).expect("an object");
+        assert_eq!(by_hand.last("attempt"), Some(&b"3"[..]));
+        assert_eq!(by_hand.last("last"), Some(&b"true"[..]));
+        assert_eq!(from_either("3"), None);
+        assert_eq!(from_either(r#"{"a": [1]}"#), None);
     }
 
     #[test]

@@ -26,6 +26,7 @@ struct Inner {
     last_success: Instant,
     idle: bool,
     error: Option<String>,
+    alarm: Option<String>,
     stopped: bool,
 }
 
@@ -44,15 +45,17 @@ pub struct LoopReport {
     pub age: Duration,
     /// What goes wrong at the moment.
     pub error: Option<String>,
+    /// A limit that is exceeded, although the loop itself runs.
+    pub alarm: Option<String>,
     /// It stands still until an operator acts.
     pub stopped: bool,
 }
 
 impl LoopReport {
-    /// Whether the loop needs attention: it stands still, or has not succeeded for longer than `limit`.
+    /// Whether the loop needs attention: it stands still, has raised an alarm, or has not succeeded for longer than `limit`.
     #[must_use]
     pub fn is_unhealthy(&self, limit: Duration) -> bool {
-        self.stopped || self.age > limit
+        self.stopped || self.alarm.is_some() || self.age > limit
     }
 }
 
@@ -66,6 +69,7 @@ impl Monitor {
                 last_success: Instant::now(),
                 idle: false,
                 error: None,
+                alarm: None,
                 stopped: false,
             }),
         });
@@ -91,6 +95,7 @@ impl LoopState {
             detail: self.detail.clone(),
             age,
             error: inner.error.clone(),
+            alarm: inner.alarm.clone(),
             stopped: inner.stopped,
         }
     }
@@ -127,6 +132,11 @@ impl LoopHandle {
         inner.error = Some(error.into());
     }
 
+    /// A limit is exceeded, although the loop itself runs; or, with `None`, it is not any more.
+    pub fn alarm(&self, limit: Option<String>) {
+        lock(&self.0.inner).alarm = limit;
+    }
+
     /// The loop stands still until an operator acts.
     pub fn stopped(&self, reason: impl Into<String>) {
         let mut inner = lock(&self.0.inner);
@@ -152,6 +162,12 @@ mod tests {
         handle.succeeded();
         handle.failed("the database is away");
         assert_eq!(monitor.report()[0].error.as_deref(), Some("the database is away"));
+        handle.succeeded();
+        handle.alarm(Some("too old".to_owned()));
+        handle.idle();
+        assert!(monitor.report()[0].is_unhealthy(Duration::MAX), "an alarm outlives success and idleness");
+        handle.alarm(None);
+        assert!(!monitor.report()[0].is_unhealthy(Duration::MAX));
         handle.stopped("halted");
         assert!(monitor.report()[0].is_unhealthy(Duration::MAX));
         drop(handle);

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::error::{ErrorClass, StoreResult};
 use crate::message::Record;
 use crate::names::{ConsumerName, Tenant};
+use crate::outbox::OutboxStatus;
 use crate::receipt::ReceiptKey;
 
 /// A receipt that a batch wants to write.
@@ -175,10 +176,8 @@ pub struct StoreStatus {
     pub consumers: Vec<ConsumerStatus>,
     /// How many receipts there are, as the database estimates it.
     pub receipts_estimate: u64,
-    /// Events that wait in the outbox, counted up to the cap.
-    pub outbox_pending: u64,
-    /// The age of the oldest of them.
-    pub outbox_oldest: Option<Duration>,
+    /// The outbox.
+    pub outbox: OutboxStatus,
 }
 
 /// One finding of a health check, for `oncebox check`.

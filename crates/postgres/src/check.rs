@@ -1,5 +1,6 @@
 //! Whether the server is fit for the promise: `ping` and `check`.
 
+mod outbox;
 mod receipts;
 mod server;
 
@@ -47,6 +48,7 @@ impl PgStore {
         findings.push(about_schema(self.schema_version().await?));
         findings.extend(self.about_partitions().await?);
         findings.extend(self.about_index().await?);
+        findings.extend(self.about_outbox().await?);
         Ok(findings)
     }
 }

@@ -149,7 +149,7 @@ impl PgStore {
 }
 
 /// PostgreSQL's text holds no NUL, and nobody reads a megabyte of error.
-fn storable_error(error: &str) -> String {
+pub(crate) fn storable_error(error: &str) -> String {
     let mut text = error.replace('\0', "");
     text.truncate(text.floor_char_boundary(MAX_ERROR_BYTES));
     text

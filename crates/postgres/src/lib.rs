@@ -1,4 +1,4 @@
-//! The PostgreSQL store of oncebox: receipts, positions and dead letters in the application's own database.
+//! The PostgreSQL store of oncebox: receipts, positions, dead letters and the outbox in the application's own database.
 //!
 //! ```no_run
 //! use oncebox_core::Admin;
@@ -17,6 +17,7 @@ mod classify;
 mod dead;
 mod migrate;
 mod options;
+mod outbox;
 mod partitions;
 mod position;
 mod purge;

@@ -10,9 +10,10 @@ use crate::store::PgStore;
 use crate::txn::PgTxn;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 2] = [
+const STEPS: [(u32, &str, &str); 3] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "functions", include_str!("../migrations/0002_functions.sql")),
+    (3, "outbox", include_str!("../migrations/0003_outbox.sql")),
 ];
 
 /// The version of the schema that this code works with.

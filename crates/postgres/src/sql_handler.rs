@@ -2,6 +2,7 @@
 
 mod arguments;
 mod call;
+mod events;
 mod failure;
 mod function;
 mod jsonb;
@@ -13,7 +14,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oncebox_core::config::{Handler, PayloadKind};
-use oncebox_core::{Apply, ErrorClass, Failure, Message, SqlHandlerError, StoreError};
+use oncebox_core::{Apply, ErrorClass, Failure, Message, SqlHandlerError, StoreError, events_written};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use crate::classify::own;
@@ -26,12 +27,16 @@ use function::Function;
 /// `each`: for every message, in order, the statements in order. `batch`: every statement once, over the relation
 /// `messages`. `:payload` is `jsonb`, `text` or `bytea`; `:headers` is a `jsonb` object; `:timestamp` is `timestamptz`.
 ///
+/// Statements that call `oncebox_emit` or `oncebox_emit_bytes` write events. Those of `each` know the message that they
+/// follow from.
+///
 /// A message is rejected, without another attempt, if a statement touches another number of rows than its rule allows, or
 /// if it carries something that PostgreSQL cannot hold: a payload that is no JSON, a key that is no text.
 pub struct SqlHandler {
     store: PgStore,
     function: Function,
     columns: Columns,
+    writes_events: bool,
     sources: Vec<String>,
     /// Whether the function has to be looked for in every transaction, because connections are not ours to prepare.
     looks_each_time: AtomicBool,
@@ -62,6 +67,7 @@ impl SqlHandler {
             store: store.clone(),
             function,
             columns: Columns::new(handler, payload),
+            writes_events: events::are_written(handler),
             sources: handler.steps().iter().map(|step| step.statement.source().to_owned()).collect(),
             looks_each_time: AtomicBool::new(sessions.is_none()),
         })
@@ -115,6 +121,10 @@ impl Apply<PgStore> for SqlHandler {
         }
         // A failure of the messages passes through as a value, so that only silence becomes an error of the store.
         let call = async { Ok(self.call(conn, fresh).await) };
-        self.store.patiently("calling a handler in SQL", call).await.map_err(Failure::of_batch)?
+        self.store.patiently("calling a handler in SQL", call).await.map_err(Failure::of_batch)??;
+        if self.writes_events {
+            events_written();
+        }
+        Ok(())
     }
 }

@@ -21,7 +21,7 @@ use crate::txn::PgTxn;
 /// How much longer than the server's own limit we wait before a silent connection is given up.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Receipts, positions and dead letters in PostgreSQL 14 or newer. Cheap to clone.
+/// Receipts, positions, dead letters and the outbox in PostgreSQL 14 or newer. Cheap to clone.
 #[derive(Clone)]
 pub struct PgStore {
     inner: Arc<Inner>,
@@ -33,6 +33,7 @@ struct Inner {
     /// What new connections define; `None` if connections are not ours to prepare.
     sessions: Option<Arc<Sessions>>,
     begin: SqlStr,
+    begin_relay: SqlStr,
     patience: Option<Duration>,
     pooler: bool,
     by_day: bool,
@@ -79,8 +80,10 @@ impl PgStore {
         by_day: bool,
     ) -> Self {
         let patience = (!limits.statement.is_zero()).then(|| limits.statement + GRACE);
-        let begin = limits.begin();
-        Self { inner: Arc::new(Inner { pool, aside, sessions, begin, patience, pooler, by_day }) }
+        let (begin, begin_relay) = (limits.begin(), limits.begin_relay());
+        Self {
+            inner: Arc::new(Inner { pool, aside, sessions, begin, begin_relay, patience, pooler, by_day }),
+        }
     }
 
     /// The pool that carries messages.
@@ -111,6 +114,11 @@ impl PgStore {
     /// Opens a transaction for messages.
     pub(crate) async fn begin(&self) -> StoreResult<PgTxn> {
         PgTxn::begin(&self.inner.pool, self.inner.begin.clone()).await
+    }
+
+    /// Opens a transaction for a relay's reading and settling.
+    pub(crate) async fn begin_relay(&self) -> StoreResult<PgTxn> {
+        PgTxn::begin(&self.inner.pool, self.inner.begin_relay.clone()).await
     }
 
     /// Opens a transaction on a connection that carries no messages.

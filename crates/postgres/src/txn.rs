@@ -90,7 +90,7 @@ impl Drop for PgTxn {
 /// The isolation level is spelled out because the claim relies on READ COMMITTED, whatever the server's default is. READ
 /// WRITE is not: `default_transaction_read_only` is how operators stop a primary, and we wait until it is over.
 /// `oncebox.open` is there as long as this very transaction is: `oncebox_advance` looks for it.
-pub(crate) fn begin_message(settings: &[(&str, u128)]) -> SqlStr {
+pub(crate) fn begin_message(settings: &[(&str, String)]) -> SqlStr {
     let mut message = String::from("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL oncebox.open = 'yes'");
     for (name, value) in settings {
         message.push_str(&format!("; SET LOCAL {name} = {value}"));

@@ -7,8 +7,12 @@ mod support;
 use bytes::Bytes;
 use oncebox_core::SqlHandlerError;
 use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_core::selector::{Identity, Selector};
 use oncebox_core::statement::Statement;
-use oncebox_core::{Apply, ErrorClass, Failure, Headers, Message, MessageId, Outcome, Record, Store, Tenant};
+use oncebox_core::{
+    Apply, DeadLetter, ErrorClass, Failure, Headers, Message, MessageId, Outcome, Record, Replayed, Store,
+    Tenant, replay,
+};
 use oncebox_postgres::{PgStore, SqlHandler};
 use support::{consumer, execute, number, with_database, with_store};
 
@@ -411,6 +415,63 @@ async fn a_lost_function_is_database_trouble_and_comes_back() {
         assert_eq!(PgStore::classify(&*failure.error), ErrorClass::Transient, "{failure:?}");
         store.rollback(claimed.txn).await;
         run(&store, &handler, &[sale(1, "a", 1)]).await.unwrap();
+    })
+    .await;
+}
+
+/// Applies a message as the engine does, which knows the consumer.
+async fn replay_one(store: &PgStore, handler: &SqlHandler, id: &str) {
+    let mut claimed = store.claim(&consumer(), &[]).await.unwrap();
+    let mut record = record(7, r#"{"sku": "a", "qty": 2}"#);
+    record.headers.push("traceparent", Some("00-1-2-01".into()));
+    let letter = DeadLetter {
+        tenant: Tenant::new("acme").unwrap(),
+        message_id: Some(id.to_owned()),
+        record,
+        error: "first".to_owned(),
+        attempts: 1,
+    };
+    store.park(&mut claimed.txn, &consumer(), &[letter]).await.unwrap();
+    store.commit(claimed.txn, None).await.unwrap();
+    let letter = number(store, "SELECT max(number) FROM oncebox_dead").await;
+    let replayed = replay(store, handler, &Identity::new(Selector::Key, None), letter).await.unwrap();
+    assert!(matches!(replayed, Replayed::Applied), "{replayed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_a_handler_know_their_cause() {
+    with_store(|store, _| async move {
+        execute(&store, TABLES).await;
+        let emits = "SELECT oncebox_emit('stock.changed', :payload->>'sku', (:payload)::json)";
+        let handler = each(&[("UPDATE stock SET on_hand = 1 WHERE sku = 'a'", Some("1")), (emits, Some("1"))]);
+        let handler = SqlHandler::prepare(&store, &handler, PayloadKind::Json).await.unwrap();
+        replay_one(&store, &handler, "m-each").await;
+        let emits = "SELECT oncebox_emit('stock.batch', payload->>'sku', payload::json) FROM messages";
+        let handler = SqlHandler::prepare(&store, &batch(&[emits]), PayloadKind::Json).await.unwrap();
+        replay_one(&store, &handler, "m-batch").await;
+
+        let sql = "SELECT topic, consumer, tenant, causation_id, headers->>'traceparent' FROM oncebox_outbox ORDER BY seq";
+        type Row = (String, Option<String>, Option<String>, Option<String>, Option<String>);
+        let rows: Vec<Row> = sqlx::query_as(sql).fetch_all(store.pool()).await.unwrap();
+        let some = |text: &str| Some(text.to_owned());
+        let of_each = ("stock.changed".to_owned(), some("stock"), some("acme"), some("m-each"), some("00-1-2-01"));
+        let of_batch = ("stock.batch".to_owned(), some("stock"), None, None, None);
+        assert_eq!(rows, [of_each, of_batch]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_event_is_the_failure_of_its_message() {
+    with_store(|store, _| async move {
+        let handler = each(&[("SELECT oncebox_emit(:payload->>'sku', NULL, '{}')", None)]);
+        let handler = SqlHandler::prepare(&store, &handler, PayloadKind::Json).await.unwrap();
+        let failure = run(&store, &handler, &[sale(1, "no topic", 1)]).await.unwrap_err();
+        assert_eq!(failure.at, Some(0));
+        let error = failure.error.to_string();
+        assert!(error.contains("statement 1") && error.contains("'no topic' is not a topic"), "{error}");
+        run(&store, &handler, &[sale(2, "a.topic", 1)]).await.unwrap();
+        assert_eq!(number(&store, "SELECT count(*) FROM oncebox_outbox WHERE causation_id = 'm-2'").await, 1);
     })
     .await;
 }

@@ -7,6 +7,7 @@ use sqlx::{Row, SqliteConnection};
 
 use crate::classify::Context;
 use crate::migrate::{applied_versions, newest_version};
+use crate::outbox;
 use crate::store::SqliteStore;
 
 /// How long a health check waits for its turn to write.
@@ -29,7 +30,12 @@ pub(crate) async fn check(store: &SqliteStore) -> StoreResult<Vec<Finding>> {
     findings.push(version(&mut conn).await.context(doing)?);
     findings.push(journal(&mut conn).await.context(doing)?);
     findings.push(durability(&mut conn).await.context(doing)?);
-    findings.push(schema(&mut conn).await.context(doing)?);
+    let schema = schema(&mut conn).await.context(doing)?;
+    let has_outbox = schema.level != FindingLevel::Error;
+    findings.push(schema);
+    if has_outbox {
+        findings.push(events(&mut conn).await.context(doing)?);
+    }
     Ok(findings)
 }
 
@@ -87,6 +93,18 @@ async fn schema(conn: &mut SqliteConnection) -> sqlx::Result<Finding> {
         finding(FindingLevel::Warning, "schema", detail)
     } else {
         finding(FindingLevel::Ok, "schema", format!("version {newest}"))
+    })
+}
+
+async fn events(conn: &mut SqliteConnection) -> sqlx::Result<Finding> {
+    Ok(match outbox::status::attended(conn).await? {
+        (true, 0) => finding(
+            FindingLevel::Warning,
+            "outbox",
+            "events wait to be published and no relay is alive; run one (`relay = true` in [outbox], then `oncebox run`)",
+        ),
+        (_, 0) => finding(FindingLevel::Ok, "outbox", "no events wait; no relay is alive"),
+        (_, relays) => finding(FindingLevel::Ok, "outbox", format!("relays alive: {relays}")),
     })
 }
 

@@ -13,6 +13,7 @@ mod dead;
 mod dead_row;
 mod gate;
 mod migrate;
+mod outbox;
 mod position;
 mod purge;
 mod sql_handler;

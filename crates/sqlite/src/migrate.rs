@@ -6,7 +6,10 @@ use sqlx::{AssertSqlSafe, Executor, Row, SqliteConnection};
 use crate::classify::Context;
 use crate::store::SqliteStore;
 
-const STEPS: [(&str, &str); 1] = [("tables", include_str!("migrations/001_tables.sql"))];
+const STEPS: [(&str, &str); 2] = [
+    ("tables", include_str!("migrations/001_tables.sql")),
+    ("outbox", include_str!("migrations/002_outbox.sql")),
+];
 
 const CREATE_LEDGER: &str = "CREATE TABLE IF NOT EXISTS oncebox_migrations (
         version    INTEGER NOT NULL PRIMARY KEY,

@@ -6,8 +6,8 @@ mod error;
 mod statements;
 mod values;
 
-use oncebox_core::config::{Handler, PayloadKind};
-use oncebox_core::{Apply, Failure, Message, SqlHandlerError};
+use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_core::{Apply, Failure, Message, SqlHandlerError, events_written};
 use sqlx::SqliteConnection;
 
 use crate::store::SqliteStore;
@@ -20,11 +20,15 @@ use each::Each;
 /// `messages`. `:payload` is text (`json`, `text`) or a blob (`bytes`); `:headers` is the text of a JSON object;
 /// `:timestamp` is ISO 8601 text in UTC with milliseconds.
 ///
+/// A statement emits an event with a plain `INSERT INTO oncebox_outbox (topic, key, payload, causation_id) VALUES (…, :id)`.
+///
 /// A message is rejected, without another attempt, if a statement touches another number of rows than its rule allows, or
 /// if a statement uses something of it that is not what it should be: a payload that is no JSON, a key that is no text.
 #[derive(Debug)]
 pub struct SqlHandler {
     plan: Plan,
+    /// A statement names the outbox, so a relay has something to do after the commit.
+    writes_events: bool,
 }
 
 #[derive(Debug)]
@@ -43,22 +47,32 @@ impl SqlHandler {
         handler: &Handler,
         payload: PayloadKind,
     ) -> Result<Self, SqlHandlerError> {
+        let (Handler::Each(steps) | Handler::Batch(steps)) = handler;
+        let names_outbox =
+            |step: &Step| step.statement.source().to_ascii_lowercase().contains("oncebox_outbox");
+        let writes_events = steps.iter().any(names_outbox);
         let mut txn = store.writer.begin().await?;
         let plan = match handler {
             Handler::Each(steps) => Plan::Each(Each::prepare(&mut txn, steps, payload).await?),
             Handler::Batch(steps) => Plan::Batch(Batch::prepare(&mut txn, steps, payload).await?),
         };
         txn.rollback().await;
-        Ok(Self { plan })
+        Ok(Self { plan, writes_events })
     }
 }
 
 impl Apply<SqliteStore> for SqlHandler {
     async fn apply(&self, conn: &mut SqliteConnection, fresh: &[Message]) -> Result<(), Failure> {
+        if fresh.is_empty() {
+            return Ok(());
+        }
         match &self.plan {
-            _ if fresh.is_empty() => Ok(()),
             Plan::Each(each) => each.apply(conn, fresh).await,
             Plan::Batch(batch) => batch.apply(conn, fresh).await,
+        }?;
+        if self.writes_events {
+            events_written();
         }
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use crate::classify::Context;
+use crate::outbox;
 use crate::store::SqliteStore;
 use crate::time::millis;
 
@@ -58,7 +59,7 @@ async fn read(conn: &mut SqliteConnection, count_cap: u64) -> sqlx::Result<Store
         positions: positions.iter().map(position).collect::<sqlx::Result<_>>()?,
         consumers: consumers.iter().map(consumer).collect::<sqlx::Result<_>>()?,
         receipts_estimate: count(&receipts, 0)?,
-        ..StoreStatus::default()
+        outbox: outbox::status::status(conn, cap).await?,
     })
 }
 

@@ -41,7 +41,7 @@ impl SqliteStore {
             .acquire_timeout(BUSY_TIMEOUT)
             .idle_timeout(Duration::from_secs(60))
             .connect_lazy_with(options.clone().pragma("query_only", "ON").pragma("cache_size", "-2048"));
-        let store = Self { writer: Writer::new(options), readers };
+        let store = Self { writer: Writer::new(for_writing(options)), readers };
         store.writer.warm_up().await.context(&format!("opening {path}"))?;
         Ok(store)
     }
@@ -69,7 +69,7 @@ fn options(url: &str) -> Result<SqliteConnectOptions, Box<dyn Error + Send + Syn
     if parameters.contains("mode=ro") || parameters.contains("immutable") {
         return Err("the inbox writes to it, so it cannot be opened read-only".into());
     }
-    let options = SqliteConnectOptions::from_str(url)?
+    Ok(SqliteConnectOptions::from_str(url)?
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
@@ -83,10 +83,14 @@ fn options(url: &str) -> Result<SqliteConnectOptions, Box<dyn Error + Send + Syn
         .pragma("temp_store", "MEMORY")
         // A write-ahead log that a long reader let grow is cut back to this at the next checkpoint.
         .pragma("journal_size_limit", "67108864")
-        .disable_statement_logging();
-    // Only a file that does not exist yet can learn to give space back; another one keeps what its owner chose.
+        .disable_statement_logging())
+}
+
+/// Only a file that does not exist yet can learn to give space back; another one keeps what its owner chose. Not for
+/// readers: the pragma waits for the write lock, even where it has nothing left to do.
+fn for_writing(options: SqliteConnectOptions) -> SqliteConnectOptions {
     let new = !Path::new(options.get_filename()).exists();
-    Ok(if new { options.auto_vacuum(SqliteAutoVacuum::Incremental) } else { options })
+    if new { options.auto_vacuum(SqliteAutoVacuum::Incremental) } else { options }
 }
 
 impl Store for SqliteStore {

@@ -1,14 +1,15 @@
 //! Handlers in SQL, on a real file.
 
 use std::error::Error;
+use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox_core::SqlHandlerError;
 use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::statement::Statement;
 use oncebox_core::{
-    Admin, Apply, BoxError, ConsumerName, ErrorClass, Failure, Message, MessageId, Outcome, Record, Store,
-    Tenant, describe,
+    Admin, Apply, BoxError, ByEvent, ConsumerName, ErrorClass, Failure, Message, MessageId, Outcome,
+    OutgoingEvent, Record, Relay, RelaySettings, Store, Tenant, describe, events_committed,
 };
 use oncebox_sqlite::{SqlHandler, SqliteStore};
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
@@ -350,4 +351,45 @@ async fn all_bad_statements_are_reported_with_their_numbers() -> TestResult {
     };
     assert!(error.to_string().contains("no such table: nowhere"), "{error}");
     Ok(())
+}
+
+#[tokio::test]
+async fn an_event_of_a_statement_reaches_the_relay_at_once() -> TestResult {
+    let stock = Stock::new().await?;
+    let (sender, mut delivered) = tokio::sync::mpsc::unbounded_channel();
+    let sink = ByEvent::from_fn(move |event: OutgoingEvent| {
+        let sender = sender.clone();
+        async move { Ok(sender.send(event)?) }
+    });
+    // It would not look again by itself while this test runs.
+    let settings = RelaySettings { poll: Duration::from_secs(3600), ..RelaySettings::default() };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let relay = Relay::new(stock.store.clone()).settings(settings).sink(sink);
+    let relay = tokio::spawn(relay.run(async { stopped.await.unwrap_or_default() }));
+    let mut next = async || {
+        let next = tokio::time::timeout(Duration::from_secs(60), delivered.recv()).await?;
+        next.ok_or_else(|| BoxError::from("the relay ended"))
+    };
+
+    stock.change("INSERT INTO oncebox_outbox (topic, payload) VALUES ('warm', 'up')").await?;
+    events_committed();
+    assert_eq!(next().await?.payload(), Some(&Bytes::from("up")));
+
+    let of_each = each(&[(
+        "INSERT INTO OnceBox_Outbox (topic, key, payload, causation_id)
+         VALUES ('stock.changed', :key, json_object('sku', :payload->>'sku'), :id)",
+        None,
+    )])?;
+    let of_batch = batch(&[
+        "INSERT INTO oncebox_outbox (topic, payload) SELECT 'stock.changed', payload->>'sku' FROM messages",
+    ])?;
+    for (handler, payload) in [(of_each, r#"{"sku":"red"}"#), (of_batch, "red")] {
+        let handler = stock.prepare(handler).await?;
+        let applied = stock.apply(&handler, &[message("m-1", r#"{"sku": "red"}"#)?]).await?;
+        applied.map_err(|failure| failure.error)?;
+        let event = next().await?;
+        assert_eq!((event.topic(), event.payload()), ("stock.changed", Some(&Bytes::from(payload))));
+    }
+    stop.send(()).map_err(|()| "the relay ended")?;
+    relay.await?
 }

@@ -1,4 +1,6 @@
-//! `oncebox status`: consumers, positions, lag, suppressed duplicates, dead letters.
+//! `oncebox status`: consumers, positions, lag, suppressed duplicates, dead letters, the outbox.
+
+mod outbox;
 
 use std::path::Path;
 
@@ -79,10 +81,7 @@ fn as_json(status: &StoreStatus, ends: &Ends) -> Value {
         "consumers": consumers,
         "positions": positions,
         "receipts_estimate": status.receipts_estimate,
-        "outbox": {
-            "pending": status.outbox_pending,
-            "oldest_seconds": status.outbox_oldest.map(|age| age.as_secs_f64()),
-        },
+        "outbox": outbox::as_json(&status.outbox),
         "kafka_error": ends.error(),
     })
 }
@@ -118,7 +117,8 @@ fn as_tables(status: &StoreStatus, ends: &Ends) -> std::io::Result<()> {
     let header =
         ["consumer", "partition", "next offset", "lag", "epoch", "starts without progress", "last progress"];
     output::line(&output::table(header, positions).to_string())?;
-    output::line(&format!("about {} receipts", status.receipts_estimate))
+    output::line(&format!("about {} receipts", status.receipts_estimate))?;
+    outbox::as_table(&status.outbox)
 }
 
 fn capped(count: u64) -> String {

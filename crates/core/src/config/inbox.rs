@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::bounds::{self, duration};
 use super::handler::{self, Handler};
 use super::reader::{Entry, Section};
-use super::service::duration;
 use super::store::StoreKind;
-use super::units::{self, BACKOFF_FIX, SIZE_FIX};
+use crate::event::check_topic;
 use crate::names::ConsumerName;
 use crate::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use crate::selector::{Identity, Selector};
@@ -70,7 +70,6 @@ pub enum RetentionCheck {
 }
 
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-const BATCH_BYTES: std::ops::RangeInclusive<i64> = 1024..=256 * 1024 * 1024;
 
 pub(super) fn read(
     mut section: Section<'_, '_>,
@@ -96,9 +95,13 @@ pub(super) fn read(
     let start =
         [("earliest", StartPolicy::Earliest), ("latest", StartPolicy::Latest), ("fail", StartPolicy::Fail)];
     let start = section.or("start", StartPolicy::default(), |e| e.choice(&start));
-    let batch = section.or("batch", BatchBounds::default(), |e| e.into_section().map(batch));
+    let batch = section.or("batch", BatchBounds::default(), |e| {
+        Some(bounds::batch(e.into_section()?, BatchBounds::default()))
+    });
     let lanes = section.or("lanes", 1, |e| e.integer(&(1..=64)));
-    let retry = section.or("retry", RetryPolicy::default(), |e| e.into_section().map(retry));
+    let retry = section.or("retry", RetryPolicy::default(), |e| {
+        Some(bounds::retry(e.into_section()?, RetryPolicy::default()))
+    });
     let crash_limit = section.or("crash_limit", 3, |e| e.integer(&(1..=1000)));
     let payload = [("json", PayloadKind::Json), ("text", PayloadKind::Text), ("bytes", PayloadKind::Bytes)];
     let payload = section.or("payload", PayloadKind::default(), |e| e.choice(&payload));
@@ -200,7 +203,7 @@ fn topics(entry: Entry<'_, '_>) -> Option<Vec<String>> {
     let mut topics = Vec::new();
     for item in entry.into_items("an array of topic names")? {
         let Some(topic) = item.text() else { continue };
-        if !is_topic(&topic) {
+        if check_topic(&topic).is_err() {
             item.report(
                 "this is no name of a Kafka topic",
                 "use up to 249 letters, digits, `.`, `_` and `-`; patterns are not supported",
@@ -212,42 +215,4 @@ fn topics(entry: Entry<'_, '_>) -> Option<Vec<String>> {
         }
     }
     Some(topics)
-}
-
-fn is_topic(name: &str) -> bool {
-    (1..=249).contains(&name.len())
-        && !matches!(name, "." | "..")
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
-}
-
-fn batch(mut section: Section<'_, '_>) -> BatchBounds {
-    let default = BatchBounds::default();
-    let messages = section.or("messages", default.messages, |e| {
-        e.integer(&(1..=10_000)).and_then(|messages| usize::try_from(messages).ok())
-    });
-    let bytes = section.or("bytes", default.bytes, |e| {
-        if e.is_integer() {
-            return e.integer(&BATCH_BYTES).and_then(|bytes| usize::try_from(bytes).ok());
-        }
-        let bytes = e.parsed("a size", SIZE_FIX, units::size)?;
-        let in_range = i64::try_from(bytes).is_ok_and(|bytes| BATCH_BYTES.contains(&bytes));
-        if !in_range {
-            e.report("this size is out of range", "write a size from \"1KiB\" to \"256MiB\"");
-        }
-        usize::try_from(bytes).ok()
-    });
-    section.finish();
-    BatchBounds { messages, bytes }
-}
-
-fn retry(mut section: Section<'_, '_>) -> RetryPolicy {
-    let default = RetryPolicy::default();
-    let attempts = section.or("attempts", default.attempts, |e| {
-        e.integer(&(1..=1000)).and_then(|attempts| u32::try_from(attempts).ok())
-    });
-    let (backoff_min, backoff_max) = section.or("backoff", (default.backoff_min, default.backoff_max), |e| {
-        e.parsed("a range of durations", BACKOFF_FIX, units::backoff)
-    });
-    section.finish();
-    RetryPolicy { attempts, backoff_min, backoff_max }
 }

@@ -3,29 +3,36 @@
 //! [`Config::parse`] takes its text and the environment and reports everything that is wrong at once, each with its key,
 //! its line and what to do. It touches neither files nor the environment itself.
 
+mod bounds;
 mod expand;
 mod handler;
 mod inbox;
 mod kafka;
+mod outbox;
 mod problem;
 mod reader;
 mod secret;
 mod service;
 mod store;
 pub(crate) mod suggest;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod units;
+mod webhook;
 
 use reader::{Context, Entry, Section};
 
 pub use handler::{Handler, Step};
 pub use inbox::{InboxConfig, PayloadKind, RetentionCheck};
 pub use kafka::KafkaConfig;
+pub use outbox::OutboxConfig;
 pub use problem::{Problem, Problems};
 pub use secret::{Secret, is_secret_name};
-pub use service::{HttpConfig, OutboxConfig, PurgeConfig};
+pub use service::{HttpConfig, PurgeConfig};
 pub use store::{PartitionReceipts, StoreConfig, StoreKind};
+pub use sweep::SweepConfig;
+pub use webhook::{WebhookConfig, WebhookUrl};
 
 /// The commented file that `oncebox init` writes. It parses without problems.
 pub const TEMPLATE: &str = include_str!("template.toml");
@@ -35,7 +42,7 @@ pub const TEMPLATE: &str = include_str!("template.toml");
 pub struct Config {
     /// `[store]`: the database. Required.
     pub store: StoreConfig,
-    /// `[kafka]`: where messages come from. Present when there is an inbox.
+    /// `[kafka]`: where messages come from and events go. Present when there is an inbox, or a relay without webhooks.
     pub kafka: Option<KafkaConfig>,
     /// `[http]`: health and metrics, if wanted.
     pub http: Option<HttpConfig>,
@@ -45,6 +52,10 @@ pub struct Config {
     pub purge: PurgeConfig,
     /// `[outbox]`: publishing events.
     pub outbox: OutboxConfig,
+    /// `[[webhook]]`: events that go out by HTTP.
+    pub webhooks: Vec<WebhookConfig>,
+    /// `[[sweep]]`: queries whose rows become events.
+    pub sweeps: Vec<SweepConfig>,
 }
 
 impl Config {
@@ -88,11 +99,17 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
     let kafka = kafka.and_then(Entry::into_section).and_then(kafka::read);
     let http = root.optional("http").and_then(Entry::into_section).map(service::read_http);
     let purge = root.or("purge", PurgeConfig::default(), |e| e.into_section().map(service::read_purge));
-    let outbox = root.or("outbox", OutboxConfig::default(), |e| e.into_section().map(service::read_outbox));
-    let inboxes = root.optional("inbox").and_then(|e| e.into_items("[[inbox]], with two brackets"));
-    let inboxes = inboxes.unwrap_or_default();
+    let inboxes = items(&mut root, "inbox", "[[inbox]], with two brackets");
+    let webhooks = items(&mut root, "webhook", "[[webhook]], with two brackets");
+    let sweeps = items(&mut root, "sweep", "[[sweep]], with two brackets");
+    let has_sink = has_kafka || !webhooks.is_empty();
+    let outbox =
+        root.or("outbox", OutboxConfig::default(), |e| Some(outbox::read(e.into_section()?, has_sink)));
     if let Some(first) = inboxes.first().filter(|_| !has_kafka) {
         first.report("an inbox needs brokers to read from", "add [kafka] with `brokers`");
+    }
+    if let Some(first) = webhooks.first().filter(|_| !outbox.relay) {
+        first.report("a webhook gets its events from the relay", "write `relay = true` under [outbox]");
     }
     let kind = store.as_ref().map(|store| store.kind);
     let mut taken = inbox::Taken::default();
@@ -100,6 +117,17 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
         .into_iter()
         .filter_map(|entry| inbox::read(entry.into_section()?, kind, &mut taken))
         .collect();
+    let mut taken = Vec::new();
+    let webhooks =
+        webhooks.into_iter().filter_map(|entry| webhook::read(entry.into_section()?, &mut taken)).collect();
+    let mut taken = Vec::new();
+    let sweeps =
+        sweeps.into_iter().filter_map(|entry| sweep::read(entry.into_section()?, kind, &mut taken)).collect();
     root.finish();
-    Some(Config { store: store?, kafka, http, inboxes, purge, outbox })
+    Some(Config { store: store?, kafka, http, inboxes, purge, outbox, webhooks, sweeps })
+}
+
+/// The tables of an array of tables.
+fn items<'c, 'a>(root: &mut Section<'c, 'a>, key: &'static str, expected: &str) -> Vec<Entry<'c, 'a>> {
+    root.optional(key).and_then(|entry| entry.into_items(expected)).unwrap_or_default()
 }

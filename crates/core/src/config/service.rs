@@ -1,10 +1,10 @@
-//! The small sections: `[http]`, `[purge]` and `[outbox]`.
+//! The small sections: `[http]` and `[purge]`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::reader::{Entry, Section};
-use super::units::{self, DURATION_FIX, LONGEST};
+use super::bounds::duration;
+use super::reader::Section;
 
 /// `[http]`: health and metrics. Without the section there is no endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +27,6 @@ impl Default for PurgeConfig {
     fn default() -> Self {
         Self { every: Duration::from_secs(60 * 60) }
     }
-}
-
-/// `[outbox]`: publishing the events that handlers and applications emit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OutboxConfig {
-    /// `relay`: publish them to `[kafka]`. Default false, and nothing else yet.
-    pub relay: bool,
-    /// `keep`: how long published events stay. Default `0s`: they are deleted at once.
-    pub keep: Duration,
 }
 
 pub(super) fn read_http(mut section: Section<'_, '_>) -> HttpConfig {
@@ -61,31 +52,4 @@ pub(super) fn read_purge(mut section: Section<'_, '_>) -> PurgeConfig {
     let every = section.or("every", default, |e| duration(&e, Duration::from_secs(1)));
     section.finish();
     PurgeConfig { every }
-}
-
-pub(super) fn read_outbox(mut section: Section<'_, '_>) -> OutboxConfig {
-    let relay = section.or("relay", false, |entry| {
-        let relay = entry.boolean()?;
-        if relay {
-            entry.report(
-                "the relay is not supported by this build yet",
-                "write `relay = false` and let Debezium's outbox router publish the events",
-            );
-        }
-        Some(relay)
-    });
-    let keep = section.or("keep", Duration::ZERO, |e| duration(&e, Duration::ZERO));
-    section.finish();
-    OutboxConfig { relay, keep }
-}
-
-/// A duration that is at least `min`.
-pub(super) fn duration(entry: &Entry<'_, '_>, min: Duration) -> Option<Duration> {
-    let duration = entry.parsed("a duration", DURATION_FIX, units::duration)?;
-    if duration < min {
-        let range = format!("write a duration from {} to {}", units::show(min), units::show(LONGEST));
-        entry.report(format!("{} is too short", units::show(duration)), range);
-        return None;
-    }
-    Some(duration)
 }

@@ -1,12 +1,14 @@
 //! Runs the handler on a dead letter and removes it, in one transaction.
 
 use crate::bare::claim_one;
+use crate::cause;
 use crate::error::{BoxError, describe};
 use crate::handler::Apply;
 use crate::message::Message;
 use crate::names::{ConsumerName, MessageId};
 use crate::selector::Identity;
 use crate::store::{Store, StoredDeadLetter};
+use crate::wake;
 
 /// How a replay ended.
 #[derive(Debug)]
@@ -46,9 +48,13 @@ pub async fn replay<S: Store, A: Apply<S>>(
         store.commit(txn, None).await?;
         return Ok(Replayed::Duplicate);
     }
-    match apply.apply(&mut txn, &[message]).await {
+    let (applied, events) = cause::of_consumer(&consumer, apply.apply(&mut txn, &[message])).await;
+    match applied {
         Ok(()) => {
             store.commit(txn, None).await?;
+            if events {
+                wake::events_committed();
+            }
             Ok(Replayed::Applied)
         }
         Err(failure) => {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::Engine;
+use crate::cause;
 use crate::error::{BoxError, ErrorClass, StoreError, describe};
 use crate::failpoint::failpoint;
 use crate::handler::Apply;
@@ -19,6 +20,7 @@ use crate::receipt::ReceiptKey;
 use crate::selector::Unfit;
 use crate::store::{Advance, Claim, Claimed, DeadLetter, Store};
 use crate::stream::Shared;
+use crate::wake;
 
 /// A record on its way through the loop: with an identity, or unfit to have one.
 #[derive(Debug)]
@@ -122,9 +124,9 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         let duplicates = (fit - fresh.len()) as u64;
 
         let prepared = self.set_aside(&mut txn, shared, task, &mut fresh, &mut letters).await;
-        let result = match prepared {
-            Ok(()) => self.run_handler(&mut txn, &fresh).await,
-            Err(trouble) => Err(trouble),
+        let (result, events) = match prepared {
+            Ok(()) => cause::of_consumer(&self.consumer, self.run_handler(&mut txn, &fresh)).await,
+            Err(trouble) => (Err(trouble), false),
         };
         let result = match result {
             Ok(()) if !letters.is_empty() => {
@@ -151,6 +153,9 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         });
         self.store.commit(txn, advance).await?;
         failpoint("after-commit");
+        if events {
+            wake::events_committed();
+        }
         shared.settle(&offsets, next_offset);
 
         self.meters.applied.increment(fresh.len() as u64);

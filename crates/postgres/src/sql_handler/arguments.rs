@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use oncebox_core::config::{Handler, PayloadKind};
 use oncebox_core::statement::Param;
-use oncebox_core::{BoxError, Failure, Message, headers_json, reject};
+use oncebox_core::{BoxError, Failure, Message, current_consumer, headers_json, reject};
 use sqlx::Arguments;
 use sqlx::postgres::PgArguments;
 
 use super::jsonb::Jsonb;
-use super::{call, payload};
+use super::{call, events, payload};
 
 /// Years 1 to 9999; a time outside of it is a producer's mistake, and PostgreSQL may not be able to hold it.
 const TIMES_MS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
@@ -22,11 +22,14 @@ pub(super) struct Columns {
     /// Those that a statement can see; the others are NULL.
     used: BTreeSet<Param>,
     payload: PayloadKind,
+    /// Whether the call also has a place for the consumer.
+    consumer: bool,
 }
 
 impl Columns {
     pub(super) fn new(handler: &Handler, payload: PayloadKind) -> Self {
-        Self { sent: call::columns(handler), used: call::used(handler), payload }
+        let consumer = events::are_written(handler);
+        Self { sent: call::columns(handler), used: call::used(handler), payload, consumer }
     }
 
     /// The arguments of the call. A message that has something PostgreSQL cannot hold is rejected, if a statement uses it.
@@ -34,6 +37,11 @@ impl Columns {
         let mut arguments = PgArguments::default();
         for param in &self.sent {
             self.add(&mut arguments, *param, fresh)?;
+        }
+        if self.consumer {
+            let consumer = current_consumer();
+            let name = consumer.as_ref().map_or("", |consumer| consumer.as_str());
+            arguments.add(name).map_err(Failure::of_batch)?;
         }
         Ok(arguments)
     }

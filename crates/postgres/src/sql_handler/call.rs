@@ -5,27 +5,34 @@ use std::collections::BTreeSet;
 use oncebox_core::config::{Handler, PayloadKind};
 use oncebox_core::statement::Param;
 
-use super::mentions;
+use super::{events, mentions};
 
-/// The types of a handler's parameters; the last one of `each` is the place of the message in its batch.
+/// The types of a handler's parameters; behind those of the message come, for `each`, its place in the batch and, where
+/// events are written, the consumer.
 pub(super) fn parameter_types(handler: &Handler, payload: PayloadKind) -> String {
     let payload = match payload {
         PayloadKind::Json => "jsonb",
         PayloadKind::Text => "text",
         PayloadKind::Bytes => "bytea",
     };
+    let consumer = if events::are_written(handler) { ",text" } else { "" };
     match handler {
-        Handler::Each(_) => format!("text,text,{payload},jsonb,text,integer,bigint,timestamptz,text,bigint"),
+        Handler::Each(_) => {
+            format!("text,text,{payload},jsonb,text,integer,bigint,timestamptz,text,bigint{consumer}")
+        }
         Handler::Batch(_) => {
-            format!("text[],text[],{payload}[],jsonb[],text[],integer[],bigint[],bigint[],text[]")
+            format!("text[],text[],{payload}[],jsonb[],text[],integer[],bigint[],bigint[],text[]{consumer}")
         }
     }
 }
 
-/// Which columns the statements can see.
+/// Which columns the statements can see, or their events.
 pub(super) fn used(handler: &Handler) -> BTreeSet<Param> {
     match handler {
-        Handler::Each(steps) => steps.iter().flat_map(|step| step.statement.params()).collect(),
+        Handler::Each(steps) => {
+            let cause = if events::are_written(handler) { events::CAUSE.as_slice() } else { &[] };
+            steps.iter().flat_map(|step| step.statement.params()).chain(cause.iter().copied()).collect()
+        }
         Handler::Batch(steps) => {
             steps.iter().flat_map(|step| mentions::columns(step.statement.source())).collect()
         }
@@ -63,8 +70,10 @@ pub(super) fn each(name: &str, handler: &Handler, payload: PayloadKind) -> Strin
             }
         })
         .collect();
+    let consumer =
+        if events::are_written(handler) { format!(", ${}::text", columns.len() + 1) } else { String::new() };
     format!(
-        "SELECT count(pg_temp.{name}({arguments}, m.ord)) FROM (SELECT * FROM unnest({arrays}) WITH ORDINALITY \
+        "SELECT count(pg_temp.{name}({arguments}, m.ord{consumer})) FROM (SELECT * FROM unnest({arrays}) WITH ORDINALITY \
          AS u({names}, ord) ORDER BY ord OFFSET 0) AS m",
         arguments = arguments.join(", "),
         arrays = arrays.join(", "),
@@ -82,11 +91,14 @@ fn each_argument(param: Param) -> String {
 }
 
 /// Every array has its place, also if it is NULL.
-pub(super) fn batch(name: &str, payload: PayloadKind) -> String {
-    let arrays: Vec<_> = Param::ALL
+pub(super) fn batch(name: &str, handler: &Handler, payload: PayloadKind) -> String {
+    let mut arrays: Vec<_> = Param::ALL
         .into_iter()
         .map(|param| format!("${}::{}", param.index(), array_type(param, payload)))
         .collect();
+    if events::are_written(handler) {
+        arrays.push(format!("${}::text", arrays.len() + 1));
+    }
     format!("SELECT pg_temp.{name}({})::bigint", arrays.join(", "))
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use oncebox_core::config::{Handler, PayloadKind, Step};
 use sha2::{Digest, Sha256};
 
-use super::call;
+use super::{call, events};
 use crate::classify::ROW_RULE;
 use crate::quote::literal;
 
@@ -70,7 +70,7 @@ impl Function {
             format!("CREATE OR REPLACE FUNCTION {signature} RETURNS integer LANGUAGE plpgsql AS {quoted}");
         let call = match handler {
             Handler::Each(_) => call::each(&name, handler, payload),
-            Handler::Batch(_) => call::batch(&name, payload),
+            Handler::Batch(_) => call::batch(&name, handler, payload),
         };
         Self { signature, name, definition: definition.into(), call: call.into(), lines }
     }
@@ -86,6 +86,9 @@ fn body(handler: &Handler, statements: &[Rendered<'_>]) -> (String, Vec<usize>) 
     let mut body = String::from(
         "#variable_conflict use_column\nDECLARE oncebox_rows_ bigint; oncebox_row_ record;\nBEGIN\n",
     );
+    if events::are_written(handler) {
+        body.push_str(events::tell_cause(handler));
+    }
     let mut lines = Vec::new();
     for (at, statement) in statements.iter().enumerate() {
         lines.push(body.matches('\n').count() + 1);

@@ -1,6 +1,8 @@
 //! A database of its own for each test.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+pub mod relay;
+
 use std::future::Future;
 use std::str::FromStr;
 use std::sync::Arc;

@@ -12,23 +12,42 @@
 mod attempts;
 mod batches;
 mod claims;
+mod events;
 mod fixture;
+mod histories;
+mod holds;
+mod leases;
 mod letters;
+mod outbox_admin;
 mod positions;
+mod reading;
+mod relaying;
 mod retention;
 mod schema;
+mod settling;
+mod stale;
 mod subject;
+mod sweeps;
 mod taking;
 mod transactions;
 
 pub use attempts::*;
 pub use batches::*;
 pub use claims::*;
+pub use events::*;
+pub use histories::*;
+pub use holds::*;
+pub use leases::*;
 pub use letters::*;
+pub use outbox_admin::*;
 pub use positions::*;
+pub use reading::*;
 pub use retention::*;
 pub use schema::*;
+pub use settling::*;
+pub use stale::*;
 pub use subject::{Conn, Subject, Verdict};
+pub use sweeps::*;
 pub use taking::*;
 pub use transactions::*;
 
@@ -83,6 +102,61 @@ macro_rules! conformance {
             migrations_are_safe_from_several_processes
             a_check_tells_about_missing_tables
             the_status_shows_counters
+            events_appear_with_their_transaction_only
+            an_event_comes_back_whole
+            headers_come_back_whole
+            the_cause_of_an_event_is_kept
+            events_of_a_key_keep_their_order
+            many_events_are_written_at_once
+            a_late_commit_is_found
+            places_are_not_used_again
+            ready_names_topics_and_shards
+            ready_does_not_name_what_must_wait
+            a_key_stays_in_its_shard
+            a_batch_is_bounded_by_count
+            a_batch_is_bounded_by_bytes
+            nothing_is_lost_between_writers_and_a_relay
+            events_are_seen_by_other_processes
+            published_events_are_removed
+            published_events_are_kept_and_purged
+            purge_gets_through_many_published_events
+            a_parked_event_holds_back_nobody
+            a_held_event_can_be_parked
+            a_parked_event_can_be_retried
+            events_can_be_dropped
+            a_batch_is_settled_as_a_whole
+            a_held_event_holds_back_its_key
+            a_held_event_without_key_holds_back_nobody
+            a_follower_does_not_overtake
+            a_held_event_does_not_hold_back_earlier_ones
+            a_held_event_comes_back_with_its_followers
+            failures_are_counted
+            a_held_event_can_be_retried_at_once
+            a_key_goes_on_without_its_held_event
+            a_random_history_keeps_the_order
+            a_relay_alone_owns_all_shards
+            leases_are_renewed
+            an_owned_shard_is_not_taken
+            a_released_shard_is_free_at_once
+            a_relay_that_leaves_does_not_count
+            an_expired_lease_is_taken
+            relays_end_with_fair_shares
+            concurrent_relays_never_share_a_shard
+            the_status_shows_owners
+            a_stale_relay_holds_nothing
+            a_stale_relay_parks_nothing
+            a_stale_relay_still_confirms
+            a_relay_settles_what_it_still_owns
+            events_are_found_by_filter
+            events_come_in_pages
+            the_status_counts_events
+            rows_of_a_sweep_become_events
+            a_sweep_emits_a_row_once_in_its_window
+            a_sweep_emits_a_row_again_after_its_window
+            a_sweep_is_bounded
+            a_sweep_emits_a_repeated_row_once
+            sweeps_are_safe_at_the_same_time
+            a_wrong_sweep_is_an_error_that_names_it
         }
     };
     ($subject:ty: $($property:ident)+) => {

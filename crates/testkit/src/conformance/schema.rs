@@ -84,6 +84,6 @@ pub async fn the_status_shows_counters<T: Subject>() -> Verdict {
         (consumer.consumer.as_str(), consumer.dead_letters, consumer.purged_before_ms),
         ("stock", 2, None)
     );
-    assert_eq!(status.outbox_pending, 0);
+    assert_eq!(status.outbox.pending, 0);
     Ok(())
 }

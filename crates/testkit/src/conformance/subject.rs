@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use oncebox_core::{Admin, BoxError, Store};
+use oncebox_core::{BoxError, OutboxAdmin, Store};
 
 /// How a property ends.
 pub type Verdict = Result<(), BoxError>;
@@ -14,7 +14,7 @@ pub type Conn<T> = <<T as Subject>::Store as Store>::Conn;
 /// An empty database of its own, with a table of effects in it, and the store under test.
 pub trait Subject: Sized + Send + Sync + 'static {
     /// The store under test.
-    type Store: Store + Admin;
+    type Store: OutboxAdmin;
 
     /// A new database with the table of effects, which takes the same id more than once, and without oncebox's tables.
     fn start() -> impl Future<Output = Result<Self, BoxError>> + Send;

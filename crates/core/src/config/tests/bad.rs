@@ -22,7 +22,16 @@ each = [
   { sql = "SELECT :key", rows = 1 },
 ]
 [outbox]
-relay = false
+relay = true
+[[webhook]]
+topics = ["invoice.*"]
+url = "https://host/path"
+[[sweep]]
+name = "due"
+every = "5m"
+sql = "SELECT id, customer FROM invoice"
+key = "id"
+emit = { topic = "invoice.mail", key = "customer" }
 "#;
 
 fn problems(text: &str) -> Problems {
@@ -43,7 +52,10 @@ const CASES: &[Case] = &[
     ("retention =", "on-failure = 1\nretention =", "inbox[0].on-failure", 13, "did you mean `on_failure`"),
     ("each = [", "eech = 1\neach = [", "inbox[0].handler.eech", 15, "did you mean `each`"),
     (", rows = 1", ", row = 1", "inbox[0].handler.each[1].row", 17, "did you mean `rows`"),
-    ("relay = false", "relai = false", "outbox.relai", 20, "did you mean `relay`"),
+    ("relay = true", "relay = true\nrelai = false", "outbox.relai", 21, "did you mean `relay`"),
+    ("url = \"https", "urk = 1\nurl = \"https", "webhook[0].urk", 23, "did you mean `url`"),
+    ("key = \"id\"", "kye = 1\nkey = \"id\"", "sweep[0].kye", 28, "did you mean `key`"),
+    (", key = \"customer\"", ", ky = \"customer\"", "sweep[0].emit.ky", 29, "did you mean `key`"),
     ("id =", "batch = { message = 1 }\nid =", "inbox[0].batch.message", 12, "did you mean `messages`"),
     ("id =", "retry = { tries = 1 }\nid =", "inbox[0].retry.tries", 12, "known here: attempts, backoff"),
     // Wrong types.
@@ -54,10 +66,16 @@ const CASES: &[Case] = &[
     ("id =", "lanes = \"1\"\nid =", "inbox[0].lanes", 12, "this is a string; write an integer from 1 to 64"),
     ("id =", "batch = 5\nid =", "inbox[0].batch", 12, "this is an integer; write a table"),
     ("id =", "start = true\nid =", "inbox[0].start", 12, "this is a boolean; write one of earliest"),
-    ("relay = false", "relay = \"no\"", "outbox.relay", 20, "write true or false"),
+    ("relay = true", "keep = 1", "outbox.keep", 20, "this is an integer; write a duration"),
     ("\"SELECT :id\"", "1.5", "inbox[0].handler.each[0]", 16, "this is a float; write a string"),
     ("\"plaintext\"", "[1]", "kafka.properties.\"security.protocol\"", 6, "this is an array"),
-    ("[outbox]\nrelay = false", "[outbox.relay]", "outbox.relay", 19, "this is a table"),
+    (
+        "= { topic = \"invoice.mail\", key = \"customer\" }",
+        "= \"t\"",
+        "sweep[0].emit",
+        29,
+        "this is a string; write a table",
+    ),
     // Missing.
     ("url = \"postgres://erp@localhost/erp\"", "", "store.url", 1, "no database"),
     ("consumer = \"stock\"", "", "inbox[0].consumer", 9, "it is missing"),
@@ -184,9 +202,104 @@ const CASES: &[Case] = &[
     ),
     ("each = [", "batch = [", "inbox[0].handler.batch[1].rows", 17, "`rows` is about one message"),
     // Services.
-    ("relay = false", "relay = true", "outbox.relay", 20, "not supported by this build yet"),
     ("[outbox]", "[purge]\nevery = \"0s\"\n[outbox]", "purge.every", 20, "too short"),
-    ("relay = false", "keep = \"forever\"", "outbox.keep", 20, "\"forever\" is not a duration"),
+    ("relay = true", "relay = true\nkeep = \"forever\"", "outbox.keep", 21, "\"forever\" is not a duration"),
+    (
+        "relay = true",
+        "relay = true\nlease = \"1s\"",
+        "outbox.lease",
+        21,
+        "1s is too short; write a duration from 2s to 5m",
+    ),
+    (
+        "relay = true",
+        "relay = true\nlease = \"1h\"",
+        "outbox.lease",
+        21,
+        "1h is too long; write a duration from 2s to 5m",
+    ),
+    ("relay = true", "relay = true\nmax_age = \"0s\"", "outbox.max_age", 21, "too short"),
+    ("relay = true", "relay = true\nsource = \"a b\"", "outbox.source", 21, "no CloudEvents source"),
+    (
+        "relay = true",
+        "relay = true\nbatch = { messages = 0 }",
+        "outbox.batch.messages",
+        21,
+        "0 is out of range",
+    ),
+    // Webhooks.
+    (
+        "relay = true",
+        "relay = false",
+        "webhook[0]",
+        21,
+        "from the relay; write `relay = true` under [outbox]",
+    ),
+    ("[[webhook]]", "[webhook]", "webhook", 21, "this is a table; write [[webhook]], with two brackets"),
+    ("topics = [\"invoice.*\"]", "", "webhook[0].topics", 21, "it is missing"),
+    ("[\"invoice.*\"]", "[]", "webhook[0].topics", 22, "the list is empty"),
+    ("[\"invoice.*\"]", "[\"a b\"]", "webhook[0].topics[0]", 22, "neither a topic nor a pattern"),
+    ("[\"invoice.*\"]", "[\"a\", \"a\"]", "webhook[0].topics[1]", 22, "takes these events already"),
+    ("url = \"https://host/path\"", "", "webhook[0].url", 21, "it is missing"),
+    (
+        "https://host/path",
+        "host/path",
+        "webhook[0].url",
+        23,
+        "no URL of a web server; write http://HOST/PATH",
+    ),
+    ("https://host/path", "ftp://host/path", "webhook[0].url", 23, "no URL of a web server"),
+    ("https://host/path", "https://", "webhook[0].url", 23, "no URL of a web server"),
+    ("url = \"https", "secret = \"\"\nurl = \"https", "webhook[0].secret", 23, "this is empty"),
+    ("url = \"https", "timeout = \"1ms\"\nurl = \"https", "webhook[0].timeout", 23, "too short"),
+    (
+        "url = \"https",
+        "retry = { attempts = 0 }\nurl = \"https",
+        "webhook[0].retry.attempts",
+        23,
+        "0 is out of range",
+    ),
+    ("url = \"https", "at_once = 0\nurl = \"https", "webhook[0].at_once", 23, "0 is out of range"),
+    (
+        "url = \"https",
+        "headers = { \"a b\" = \"a\" }\nurl = \"https",
+        "webhook[0].headers.\"a b\"",
+        23,
+        "no name of a header",
+    ),
+    (
+        "url = \"https",
+        "headers = { a = \"b\\n\" }\nurl = \"https",
+        "webhook[0].headers.\"a\"",
+        23,
+        "no value of a header",
+    ),
+    // Sweeps.
+    ("[[sweep]]", "[sweep]", "sweep", 24, "this is a table; write [[sweep]], with two brackets"),
+    ("name = \"due\"", "", "sweep[0].name", 24, "it is missing"),
+    ("\"due\"", "\"a b\"", "sweep[0].name", 25, "no name for a sweep"),
+    ("every = \"5m\"", "", "sweep[0].every", 24, "it is missing"),
+    ("\"5m\"", "\"10ms\"", "sweep[0].every", 26, "too short"),
+    ("sql = \"SELECT id, customer FROM invoice\"", "", "sweep[0].sql", 24, "it is missing"),
+    (
+        "SELECT id, customer FROM invoice",
+        "DELETE FROM invoice",
+        "sweep[0].sql",
+        27,
+        "no query; write a SELECT",
+    ),
+    ("FROM invoice", "FROM invoice WHERE id = :id", "sweep[0].sql", 27, "nobody binds `:id` in a sweep"),
+    ("FROM invoice", "FROM invoice WHERE id = :ix", "sweep[0].sql", 27, "a sweep has no message"),
+    ("FROM invoice", "FROM invoice WHERE id = $1", "sweep[0].sql", 27, "a sweep has no message"),
+    ("FROM invoice", "FROM invoice; SELECT 1", "sweep[0].sql", 27, "keep one query"),
+    ("SELECT id, customer FROM invoice", " ", "sweep[0].sql", 27, "the statement is empty; write a query"),
+    ("key = \"id\"", "", "sweep[0].key", 24, "it is missing"),
+    ("key = \"id\"", "key = \" \"", "sweep[0].key", 28, "this is empty"),
+    ("key = \"id\"", "key = \"id\"\nwindow = \"0s\"", "sweep[0].window", 29, "too short"),
+    ("key = \"id\"", "key = \"id\"\nlimit = 10001", "sweep[0].limit", 29, "10001 is out of range"),
+    ("emit = { topic = \"invoice.mail\", key = \"customer\" }", "", "sweep[0].emit", 24, "it is missing"),
+    ("topic = \"invoice.mail\", ", "", "sweep[0].emit.topic", 29, "it is missing"),
+    ("invoice.mail", "invoice.*", "sweep[0].emit.topic", 29, "no name of a topic"),
     // Variables.
     ("localhost/erp", "${HOST}/erp", "store.url", 2, "the environment variable HOST is not set"),
     ("\"plaintext\"", "\"${PW}\"", "kafka.properties.\"security.protocol\"", 6, "variable PW is not set"),
@@ -222,7 +335,7 @@ fn a_bad_value_is_one_problem() {
     let several = ["each = []\nx = [", "batch = [", "batch = [\n  \"SELECT :id\""];
     for (good, bad, ..) in CASES.iter().filter(|(_, bad, ..)| !several.contains(bad)) {
         let problems = problems(&BASE.replacen(good, bad, 1));
-        let renamed = bad.contains("htttp") || bad.contains("relai");
+        let renamed = bad.contains("htttp") || bad.contains("keep = 1");
         assert!(problems.len() == 1 || renamed, "{bad}:\n{problems}");
     }
 }
@@ -288,7 +401,7 @@ fn names_are_taken_once() {
     ] {
         let problems = second(keys);
         let problem = problems.iter().find(|problem| problem.key == key).unwrap();
-        assert!(problem.line >= 24 && problem.message.contains(part), "{problems}");
+        assert!(problem.line >= 30 && problem.message.contains(part), "{problems}");
     }
     let text = BASE.replace("topics =", "group = \"b\"\ntopics =");
     let text = format!(
@@ -296,6 +409,26 @@ fn names_are_taken_once() {
     );
     assert!(
         problems(&text).to_string().contains("inbox[1].consumer: another inbox has this Kafka group too")
+    );
+}
+
+#[test]
+fn sweeps_have_names_of_their_own_and_webhooks_topics_of_their_own() {
+    let sweep = &BASE[BASE.find("[[sweep]]").unwrap()..];
+    let problems = problems(&format!(
+        "{BASE}{sweep}[[webhook]]\nurl = \"https://b\"\ntopics = [\"b\", \"invoice.*\"]\n"
+    ));
+    let found: Vec<_> = problems.iter().map(|p| (p.line, p.key.as_str())).collect();
+    assert_eq!(found, [(31, "sweep[1].name"), (38, "webhook[1].topics[1]")], "{problems}");
+    assert!(problems.to_string().contains("another sweep is called due too"), "{problems}");
+}
+
+#[test]
+fn a_relay_needs_somewhere_to_publish_to() {
+    let problems = problems("[store]\nurl = \"sqlite://x\"\n[outbox]\nrelay = true\n");
+    assert_eq!(
+        problems.render("x.toml"),
+        "x.toml:4: outbox.relay: the relay has nothing to publish to; add [kafka] with `brokers`, or a [[webhook]]"
     );
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::config::*;
+use crate::outbox::Sweep;
 use crate::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use crate::selector::Selector;
 use crate::statement::RowRule;
@@ -19,6 +20,15 @@ consumer = "stock"
 topics = ["t"]
 id = "key"
 handler = { each = ["SELECT :id"] }
+"#;
+
+const RELAYING: &str = r#"
+[store]
+url = "sqlite://stock.db"
+[outbox]
+relay = true
+[kafka]
+brokers = "k"
 "#;
 
 fn parse(text: &str) -> Config {
@@ -47,12 +57,16 @@ fn the_template_shows_the_defaults() {
     };
     assert_eq!(*shown, adjusted);
     assert_eq!((template.purge, template.outbox), (small.purge, small.outbox));
+    assert!(template.webhooks.is_empty() && template.sweeps.is_empty());
     assert_eq!(template.store.max_connections, small.store.max_connections);
 }
 
 #[test]
 fn the_commented_keys_of_the_template_work_too() {
-    let is_key = |line: &str| line.starts_with("# ") && line.contains(" = ") && !line.starts_with("# batch");
+    let is_key = |line: &str| {
+        let key = line.starts_with("# ") && line.contains(" = ") && !line.starts_with("# batch");
+        key || line.starts_with("# [[")
+    };
     let mut text = String::new();
     let mut in_batch = false;
     for line in TEMPLATE.lines() {
@@ -62,7 +76,22 @@ fn the_commented_keys_of_the_template_work_too() {
         text.push('\n');
         in_batch &= line != "# ]";
     }
+    let text = text.replace("relay = false", "relay = true");
     let config = Config::parse(&text, &|_| Some("x".into())).unwrap();
+    let [webhook] = config.webhooks.as_slice() else { unreachable!() };
+    let small = parse(&format!("{RELAYING}[[webhook]]\ntopics = [\"invoice.*\"]\nurl = \"https://a\"\n"));
+    let adjusted = WebhookConfig {
+        url: webhook.url.clone(),
+        secret: webhook.secret.clone(),
+        headers: webhook.headers.clone(),
+        ..small.webhooks[0].clone()
+    };
+    assert_eq!(*webhook, adjusted, "the commented keys are the defaults");
+    let [SweepConfig { sweep, .. }] = config.sweeps.as_slice() else { unreachable!() };
+    let needed = "name = \"a\"\nevery = \"5m\"\nsql = \"SELECT 1\"\nkey = \"id\"\nemit = { topic = \"t\" }\n";
+    let small = parse(&format!("{RELAYING}[[sweep]]\n{needed}"));
+    let default = &small.sweeps[0].sweep;
+    assert_eq!((sweep.window, sweep.limit), (default.window, default.limit));
     assert_eq!(config.kafka.unwrap().properties.len(), 4);
     assert_eq!(config.inboxes[0].identity.tenant, Some(Selector::Header("tenant".into())));
 
@@ -83,7 +112,15 @@ fn defaults() {
     let config = parse(SMALL);
     assert_eq!(config.http, None);
     assert_eq!(config.purge.every, Duration::from_secs(3600));
-    assert_eq!(config.outbox, OutboxConfig { relay: false, keep: Duration::ZERO });
+    let outbox = OutboxConfig {
+        relay: false,
+        keep: Duration::ZERO,
+        source: "oncebox".to_owned(),
+        lease: Duration::from_secs(10),
+        max_age: Duration::from_secs(300),
+        batch: BatchBounds { messages: 1000, bytes: 4 * 1024 * 1024 },
+    };
+    assert_eq!(config.outbox, outbox);
     assert_eq!(config.kafka.unwrap().brokers, "a:9092,b:9092");
     let inbox = &config.inboxes[0];
     assert_eq!(inbox.group, "stock");
@@ -111,7 +148,12 @@ fn every_key() {
         [purge]
         every = "5m"
         [outbox]
+        relay = true
         keep = "1d"
+        source = "/erp/stock"
+        lease = "2s"
+        max_age = "1h"
+        batch = { messages = 1, bytes = 1024 }
         [[inbox]]
         consumer = "a"
         group = "g"
@@ -150,7 +192,101 @@ fn every_key() {
     assert!(matches!(b.handler, Handler::Batch(_)));
     assert_eq!(config.kafka.unwrap().properties["a.b"], "5");
     assert_eq!(config.store.partition_receipts, PartitionReceipts::Day);
-    assert_eq!(config.outbox.keep, Duration::from_secs(86_400));
+    let outbox = OutboxConfig {
+        relay: true,
+        keep: Duration::from_secs(86_400),
+        source: "/erp/stock".to_owned(),
+        lease: Duration::from_secs(2),
+        max_age: Duration::from_secs(3600),
+        batch: BatchBounds { messages: 1, bytes: 1024 },
+    };
+    assert_eq!(config.outbox, outbox);
+}
+
+#[test]
+fn every_key_of_webhooks_and_sweeps() {
+    // Neither an inbox nor [kafka] is needed.
+    let config = parse(
+        r#"
+        [store]
+        url = "postgres://erp@db/erp"
+        [outbox]
+        relay = true
+        [[webhook]]
+        topics = ["invoice.*", "mail"]
+        url = "https://u:p@mail.example.com:8443/in?token=x"
+        secret = "s"
+        timeout = "5m"
+        retry = { attempts = 20, backoff = "1s..10m" }
+        at_once = 256
+        headers = { "X-Team" = "erp", "x-level" = 5 }
+        [[webhook]]
+        topics = ["*"]
+        url = "http://[::1]:8080"
+        retry = { backoff = "1s..2s" }
+        [[sweep]]
+        name = "due"
+        every = "1s"
+        sql = "WITH d AS (SELECT 1 AS id) SELECT id, 'a'::text AS customer FROM d; -- all of them"
+        key = "id"
+        window = "7d"
+        emit = { topic = "invoice.mail", key = "customer" }
+        limit = 10000
+        "#,
+    );
+    let [mail, rest] = config.webhooks.as_slice() else { unreachable!() };
+    assert_eq!(mail.topics, ["invoice.*", "mail"]);
+    assert_eq!(mail.url.expose(), "https://u:p@mail.example.com:8443/in?token=x");
+    assert_eq!(
+        (mail.url.origin().as_str(), mail.url.is_in_the_clear()),
+        ("https://mail.example.com:8443", false)
+    );
+    assert_eq!(mail.secret, Some(Secret::new("s")));
+    assert_eq!((mail.timeout, mail.at_once), (Duration::from_secs(300), 256));
+    let (second, minutes) = (Duration::from_secs(1), Duration::from_secs(600));
+    assert_eq!(mail.retry, RetryPolicy { attempts: 20, backoff_min: second, backoff_max: minutes });
+    let headers: Vec<_> = mail.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    assert_eq!(headers, [("X-Team", "erp"), ("x-level", "5")]);
+    assert_eq!((rest.retry.attempts, rest.timeout, rest.at_once), (u32::MAX, Duration::from_secs(10), 8));
+
+    let [due] = config.sweeps.as_slice() else { unreachable!() };
+    let sweep = Sweep {
+        name: "due".to_owned(),
+        sql: "WITH d AS (SELECT 1 AS id) SELECT id, 'a'::text AS customer FROM d".to_owned(),
+        row_key: "id".to_owned(),
+        window: Duration::from_secs(7 * 86_400),
+        topic: "invoice.mail".to_owned(),
+        event_key: Some("customer".to_owned()),
+        limit: 10_000,
+    };
+    assert_eq!(*due, SweepConfig { every: second, sweep });
+}
+
+#[test]
+fn a_sweep_needs_no_relay() {
+    let text = RELAYING.replace("relay = true", "relay = false").replace("[kafka]\nbrokers = \"k\"\n", "");
+    let sweep = "name = \"a\"\nevery = \"1m\"\nsql = \"SELECT 1 AS id\"\nkey = \"id\"\nemit.topic = \"t\"\n";
+    let config = parse(&format!("{text}[[sweep]]\n{sweep}"));
+    let sweep = &config.sweeps[0].sweep;
+    assert_eq!((sweep.window, sweep.limit), (Duration::from_secs(86_400), 1000));
+    assert_eq!(sweep.event_key, None);
+}
+
+#[test]
+fn plain_http_is_safe_on_this_machine_only() {
+    for (url, in_the_clear) in [
+        ("http://localhost:80/x", false),
+        ("http://mail.localhost", false),
+        ("http://127.3.0.1", false),
+        ("http://[::1]/", false),
+        ("http://[::ffff:127.0.0.1]/", false),
+        ("http://10.0.0.1", true),
+        ("http://localhost.example.com", true),
+        ("https://10.0.0.1", false),
+    ] {
+        let config = parse(&format!("{RELAYING}[[webhook]]\ntopics = [\"t\"]\nurl = \"{url}\"\n"));
+        assert_eq!(config.webhooks[0].url.is_in_the_clear(), in_the_clear, "{url}");
+    }
 }
 
 #[test]
@@ -174,6 +310,22 @@ fn secrets_show_up_nowhere() {
     );
     let config = Config::parse(&text, &env).unwrap();
     assert!(!format!("{config:?} {config:#?} {}", config.store.url.redacted()).contains(canary));
+
+    let webhook = "[[webhook]]\ntopics = [\"t\"]\nurl = \"https://u:${PW}@host/${PW}?a=${PW}#${PW}\"\nsecret = \"${PW}\"\n\
+                   headers = { \"authorization\" = \"${PW}\" }\n";
+    let relaying = format!("{RELAYING}{webhook}");
+    let config = Config::parse(&relaying, &env).unwrap();
+    assert!(!format!("{config:?} {}", config.webhooks[0].url.origin()).contains(canary), "{config:?}");
+    for (good, wrong) in [
+        ("\"https://u:${PW}@host/${PW}?a=${PW}#${PW}\"", "\"${PW}\""),
+        ("\"https://u:${PW}@host/${PW}?a=${PW}#${PW}\"", "\"ftp://${PW}\""),
+        ("secret = \"${PW}\"", "secret = [\"hunter2\"]"),
+        ("= \"${PW}\" }", "= \"hunter2\\n\" }"),
+    ] {
+        assert!(relaying.contains(good), "{good}");
+        let problems = Config::parse(&relaying.replace(good, wrong), &env).unwrap_err();
+        assert!(!format!("{problems} {problems:?}").contains(canary), "{wrong}: {problems}");
+    }
 
     for (good, wrong) in [
         ("postgres://erp:${PW}@db/erp", "${PW}"),
@@ -206,7 +358,7 @@ proptest! {
 
     #[test]
     fn any_headings_are_answered(lines in prop::collection::vec(
-        "(\\[\\[?)?(store|inbox|kafka|http|handler|each)(\\.(url|handler|properties|each)){0,2}(\\]\\]?| = (1|\"x\"|\\{\\}|\\[\\]))?", 0..8,
+        "(\\[\\[?)?(store|inbox|kafka|http|handler|each|outbox|webhook|sweep|emit)(\\.(url|handler|properties|each)){0,2}(\\]\\]?| = (1|\"x\"|\\{\\}|\\[\\]))?", 0..8,
     )) {
         let text = lines.join("\n");
         prop_assert!(Config::parse(&text, &|_| None).is_err());

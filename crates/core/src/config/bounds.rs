@@ -1,0 +1,62 @@
+//! What several sections have: durations, the bounds of a batch, how a failure is retried.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::reader::{Entry, Section};
+use super::units::{self, BACKOFF_FIX, DURATION_FIX, LONGEST, SIZE_FIX};
+use crate::policy::{BatchBounds, RetryPolicy};
+
+const BATCH_BYTES: RangeInclusive<i64> = 1024..=256 * 1024 * 1024;
+
+/// A duration that is at least `min`.
+pub(super) fn duration(entry: &Entry<'_, '_>, min: Duration) -> Option<Duration> {
+    duration_within(entry, min..=LONGEST)
+}
+
+/// A duration within these limits.
+pub(super) fn duration_within(entry: &Entry<'_, '_>, limits: RangeInclusive<Duration>) -> Option<Duration> {
+    let duration = entry.parsed("a duration", DURATION_FIX, units::duration)?;
+    if limits.contains(&duration) {
+        return Some(duration);
+    }
+    let (min, max) = limits.into_inner();
+    let problem = if duration < min { "short" } else { "long" };
+    entry.report(
+        format!("{} is too {problem}", units::show(duration)),
+        format!("write a duration from {} to {}", units::show(min), units::show(max)),
+    );
+    None
+}
+
+/// `{ messages = 500, bytes = "4MiB" }`.
+pub(super) fn batch(mut section: Section<'_, '_>, default: BatchBounds) -> BatchBounds {
+    let messages = section.or("messages", default.messages, |e| {
+        e.integer(&(1..=10_000)).and_then(|messages| usize::try_from(messages).ok())
+    });
+    let bytes = section.or("bytes", default.bytes, |e| {
+        if e.is_integer() {
+            return e.integer(&BATCH_BYTES).and_then(|bytes| usize::try_from(bytes).ok());
+        }
+        let bytes = e.parsed("a size", SIZE_FIX, units::size)?;
+        let in_range = i64::try_from(bytes).is_ok_and(|bytes| BATCH_BYTES.contains(&bytes));
+        if !in_range {
+            e.report("this size is out of range", "write a size from \"1KiB\" to \"256MiB\"");
+        }
+        usize::try_from(bytes).ok()
+    });
+    section.finish();
+    BatchBounds { messages, bytes }
+}
+
+/// `{ attempts = 5, backoff = "200ms..30s" }`.
+pub(super) fn retry(mut section: Section<'_, '_>, default: RetryPolicy) -> RetryPolicy {
+    let attempts = section.or("attempts", default.attempts, |e| {
+        e.integer(&(1..=1000)).and_then(|attempts| u32::try_from(attempts).ok())
+    });
+    let (backoff_min, backoff_max) = section.or("backoff", (default.backoff_min, default.backoff_max), |e| {
+        e.parsed("a range of durations", BACKOFF_FIX, units::backoff)
+    });
+    section.finish();
+    RetryPolicy { attempts, backoff_min, backoff_max }
+}

@@ -1,0 +1,145 @@
+//! `[[webhook]]`: events that go out by HTTP.
+
+use std::fmt;
+use std::time::Duration;
+
+use url::{Host, Url};
+
+use super::bounds::{self, duration_within};
+use super::reader::{Entry, Section};
+use super::secret::Secret;
+use crate::event::MAX_TOPIC_BYTES;
+use crate::policy::RetryPolicy;
+use crate::sink::KEEP_TRYING;
+
+/// `[[webhook]]`: where the events of some topics are posted to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookConfig {
+    /// `topics`: names, or patterns in which `*` stands for anything. Required. The first webhook that fits takes an event.
+    pub topics: Vec<String>,
+    /// `url`: http or https. Required.
+    pub url: WebhookUrl,
+    /// `secret`: what requests are signed with, so that the receiver can tell them from others'.
+    pub secret: Option<Secret>,
+    /// `timeout`: how long one request may take. Default `10s`, at most `5m`.
+    pub timeout: Duration,
+    /// `retry`: default `{ backoff = "500ms..60s" }`: without `attempts` an event is tried until it is delivered.
+    pub retry: RetryPolicy,
+    /// `at_once`: how many requests are under way at once, 1 to 256. Default 8.
+    pub at_once: usize,
+    /// `headers`: further headers of every request. Those that oncebox writes itself are refused when it starts.
+    pub headers: Vec<(String, Secret)>,
+}
+
+/// The URL of a webhook. It may hold a token anywhere, so only its host is ever shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookUrl(Url);
+
+impl WebhookUrl {
+    /// The URL itself, for the client and nobody else.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// Scheme, host and port.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        self.0.origin().ascii_serialization()
+    }
+
+    /// Whether the events travel in the clear to another machine.
+    #[must_use]
+    pub fn is_in_the_clear(&self) -> bool {
+        let here = match self.0.host() {
+            Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+            Some(Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(Host::Ipv6(ip)) => ip.to_canonical().is_loopback(),
+            None => false,
+        };
+        self.0.scheme() == "http" && !here
+    }
+}
+
+impl fmt::Debug for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/***", self.origin())
+    }
+}
+
+/// `taken` holds the patterns of the earlier webhooks.
+pub(super) fn read(mut section: Section<'_, '_>, taken: &mut Vec<String>) -> Option<WebhookConfig> {
+    let topics = section
+        .required("topics", "it is missing", "name at least one topic or pattern, as in [\"invoice.*\"]")
+        .and_then(|entry| topics(entry, taken));
+    let url = section
+        .required("url", "it is missing", "write where the events are posted to, as in \"https://host/path\"")
+        .and_then(|entry| url(&entry));
+    let secret = section.or("secret", None, |e| e.filled_text().map(|text| Some(Secret::new(text))));
+    let timeouts = Duration::from_millis(100)..=Duration::from_secs(5 * 60);
+    let timeout = section.or("timeout", Duration::from_secs(10), |e| duration_within(&e, timeouts));
+    let retry = section.or("retry", KEEP_TRYING, |e| Some(bounds::retry(e.into_section()?, KEEP_TRYING)));
+    let at_once = section.or("at_once", 8, |e| e.integer(&(1..=256)));
+    let headers = section.or("headers", Vec::new(), |e| e.into_section().map(headers));
+    section.finish();
+    let at_once = usize::try_from(at_once).ok()?;
+    Some(WebhookConfig { topics: topics?, url: url?, secret, timeout, retry, at_once, headers })
+}
+
+fn topics(entry: Entry<'_, '_>, taken: &mut Vec<String>) -> Option<Vec<String>> {
+    if entry.is_empty_array() {
+        entry.report("the list is empty", "name at least one topic or pattern, as in [\"invoice.*\"]");
+        return None;
+    }
+    let mut topics = Vec::new();
+    for item in entry.into_items("an array of topic names or patterns")? {
+        let Some(topic) = item.text() else { continue };
+        if !is_pattern(&topic) {
+            item.report(
+                "this is neither a topic nor a pattern",
+                "use up to 249 letters, digits, `.`, `_` and `-`, and `*` for anything",
+            );
+        } else if taken.contains(&topic) {
+            item.report("an earlier entry takes these events already", "remove one of them");
+        } else {
+            taken.push(topic.clone());
+            topics.push(topic);
+        }
+    }
+    Some(topics)
+}
+
+fn is_pattern(text: &str) -> bool {
+    (1..=MAX_TOPIC_BYTES).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'*'))
+}
+
+/// Reads the URL without ever repeating it in a message: it may hold a token.
+fn url(entry: &Entry<'_, '_>) -> Option<WebhookUrl> {
+    let text = entry.filled_text()?;
+    match Url::parse(text.trim()) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Some(WebhookUrl(url)),
+        _ => {
+            entry.report("this is no URL of a web server", "write http://HOST/PATH or https://HOST/PATH");
+            None
+        }
+    }
+}
+
+fn headers(section: Section<'_, '_>) -> Vec<(String, Secret)> {
+    let mut headers = Vec::new();
+    for (name, entry) in section.into_entries() {
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            entry.report("this is no name of a header", "use letters, digits and `-`");
+            continue;
+        }
+        let Some(value) = entry.scalar() else { continue };
+        if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
+            entry.report("this is no value of a header", "use printable ASCII characters on one line");
+            continue;
+        }
+        headers.push((name, Secret::new(value)));
+    }
+    headers
+}

@@ -1,0 +1,62 @@
+//! Writing events into a transaction that is somebody else's.
+
+use oncebox_core::{BoxError, Emit, Event, EventRow, StoreResult, emit_all};
+use sqlx::{Connection, PgConnection};
+use uuid::Uuid;
+
+use crate::classify::own;
+use crate::store::PgStore;
+
+/// ORDER BY, because `seq` is given out in the order in which the rows arrive.
+const WRITE: &str = "INSERT INTO oncebox_outbox (id, topic, key, payload, headers, consumer, tenant, causation_id) \
+     SELECT e.id, e.topic, e.key, e.payload, e.headers::json, e.consumer, e.tenant, e.causation_id \
+     FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[]) \
+         WITH ORDINALITY AS e(id, topic, key, payload, headers, consumer, tenant, causation_id, place) \
+     ORDER BY e.place";
+
+/// For the one event that most handlers write.
+const WRITE_ONE: &str = "INSERT INTO oncebox_outbox (id, topic, key, payload, headers, consumer, tenant, causation_id) \
+     VALUES ($1, $2, $3, $4, $5::text::json, $6, $7, $8)";
+
+impl Emit<PgStore> for PgConnection {
+    async fn emit(&mut self, event: Event) -> Result<Uuid, BoxError> {
+        emit_all::<PgStore>(self, std::slice::from_ref(&event)).await?;
+        Ok(event.id())
+    }
+
+    async fn emit_all(&mut self, events: &[Event]) -> Result<(), BoxError> {
+        emit_all::<PgStore>(self, events).await
+    }
+}
+
+pub(super) async fn write(conn: &mut PgConnection, events: &[EventRow<'_>]) -> StoreResult<()> {
+    // Nobody says here whether a pooler stands in between. Who has named statements on this connection can take one more.
+    let named = conn.cached_statements_size() > 0;
+    let insert = match events {
+        [] => return Ok(()),
+        [one] => sqlx::query(WRITE_ONE)
+            .bind(one.id)
+            .bind(one.topic)
+            .bind(one.key)
+            .bind(one.payload)
+            .bind(&one.headers)
+            .bind(&one.consumer)
+            .bind(&one.tenant)
+            .bind(&one.causation_id),
+        many => sqlx::query(WRITE)
+            .bind(column(many, |event| event.id))
+            .bind(column(many, |event| event.topic))
+            .bind(column(many, |event| event.key))
+            .bind(column(many, |event| event.payload))
+            .bind(column(many, |event| event.headers.as_str()))
+            .bind(column(many, |event| event.consumer.as_deref()))
+            .bind(column(many, |event| event.tenant.as_deref()))
+            .bind(column(many, |event| event.causation_id.as_deref())),
+    };
+    insert.persistent(named).execute(conn).await.map_err(own("writing events"))?;
+    Ok(())
+}
+
+fn column<'e, T>(events: &'e [EventRow<'_>], value: impl Fn(&'e EventRow<'_>) -> T) -> Vec<T> {
+    events.iter().map(value).collect()
+}

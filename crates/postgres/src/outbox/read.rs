@@ -1,0 +1,183 @@
+//! What there is to publish.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use oncebox_core::{BatchBounds, StoreResult, StoredEvent, check_topic};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::row::{self, Unfit, event_columns};
+use super::{numbers, shard};
+use crate::classify::own;
+use crate::store::PgStore;
+use crate::txn::PgTxn;
+
+/// The topics and shards with ready events by a loose walk over their index, and those with held events that are due by
+/// another: the first one of a topic and shard is the one that is due first. Both are as long as there are topics and
+/// shards, however many events there are.
+const READY: &str = "WITH RECURSIVE ready AS ( \
+         (SELECT topic, shard FROM oncebox_outbox \
+          WHERE published_at IS NULL AND parked_at IS NULL AND held_until IS NULL ORDER BY topic, shard LIMIT 1) \
+         UNION ALL \
+         SELECT n.topic, n.shard FROM ready r CROSS JOIN LATERAL (SELECT o.topic, o.shard FROM oncebox_outbox o \
+             WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.held_until IS NULL \
+                 AND (o.topic, o.shard) > (r.topic, r.shard) ORDER BY o.topic, o.shard LIMIT 1) n), \
+     held AS ( \
+         (SELECT topic, shard, held_until FROM oncebox_outbox \
+          WHERE held_until < 'infinity' ORDER BY topic, shard, held_until LIMIT 1) \
+         UNION ALL \
+         SELECT n.topic, n.shard, n.held_until FROM held h CROSS JOIN LATERAL ( \
+             SELECT o.topic, o.shard, o.held_until FROM oncebox_outbox o \
+             WHERE o.held_until < 'infinity' AND (o.topic, o.shard) > (h.topic, h.shard) \
+             ORDER BY o.topic, o.shard, o.held_until LIMIT 1) n) \
+     SELECT topic, shard FROM (SELECT topic, shard FROM ready LIMIT $2) r WHERE shard = ANY ($1) \
+     UNION SELECT topic, shard FROM (SELECT * FROM held LIMIT $2) h \
+         WHERE shard = ANY ($1) AND held_until <= statement_timestamp()";
+
+/// More topics and shards than this are not looked at in one go.
+const MOST_READY: i64 = 16 * 1024;
+
+/// The way of nearly all events: nothing of this topic is held, and that is asked once. Sizes are those of the stored
+/// values, so that nothing large is read for events that do not fit. The last column says how many there were before the
+/// bytes were counted.
+const FRESH: &str = concat!(
+    "SELECT seq, id, key, payload, headers, created_at_ms, causation_id, attempts, shard, found FROM ( \
+         SELECT w.*, count(*) OVER () AS found, row_number() OVER in_order AS place, \
+             sum(COALESCE(octet_length(w.payload), 0) + COALESCE(octet_length(w.key), 0) + octet_length(w.headers)) \
+                 OVER in_order AS bytes \
+         FROM (SELECT o.* FROM unnest($2::int[]) AS s(shard) CROSS JOIN LATERAL (SELECT ",
+    event_columns!(),
+    "        FROM oncebox_outbox o WHERE o.topic = $1 AND o.shard = s.shard \
+                 AND o.published_at IS NULL AND o.parked_at IS NULL AND o.held_until IS NULL \
+             ORDER BY o.seq LIMIT $3) AS o ORDER BY o.seq LIMIT $4) AS w \
+         WINDOW in_order AS (ORDER BY w.seq ROWS UNBOUNDED PRECEDING)) AS bounded \
+     WHERE (place = 1 OR bytes <= $5) \
+         AND NOT EXISTS (SELECT FROM oncebox_outbox h WHERE h.topic = $1 AND h.held_until IS NOT NULL) \
+     ORDER BY seq"
+);
+
+const PARK_UNFIT: &str = "UPDATE oncebox_outbox o \
+     SET parked_at = clock_timestamp(), held_until = NULL, error = u.error \
+     FROM unnest($1::bigint[], $2::text[]) AS u(seq, error) WHERE o.seq = u.seq";
+
+/// What to read.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) topic: Arc<str>,
+    pub(super) shards: Vec<i32>,
+    /// The most events of one shard.
+    pub(super) share: i64,
+    pub(super) events: i64,
+    pub(super) bytes: i64,
+}
+
+impl PgStore {
+    pub(super) async fn ready_topics(&self, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
+        let failed = || own("looking for events");
+        let mut txn = self.begin_relay().await?;
+        let rows = self
+            .query(READY)
+            .bind(numbers(shards))
+            .bind(MOST_READY)
+            .fetch_all(&mut *txn)
+            .await
+            .map_err(failed())?;
+        txn.rollback().await;
+        let ready = rows.iter().map(|row| Ok((row.try_get(0)?, shard(row.try_get(1)?))));
+        ready.collect::<Result<_, sqlx::Error>>().map_err(failed())
+    }
+
+    pub(super) async fn read_events(
+        &self,
+        topic: &str,
+        shards: &[u16],
+        bounds: BatchBounds,
+    ) -> StoreResult<Vec<StoredEvent>> {
+        let events = bounds.messages.max(1);
+        let bound = |limit: usize| i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut wanted = Wanted {
+            topic: Arc::from(topic),
+            shards: numbers(shards),
+            share: bound(events.div_ceil(shards.len().max(1))),
+            events: bound(events),
+            bytes: bound(bounds.bytes),
+        };
+        let mut txn = self.begin_relay().await?;
+        let mut rows = self.fresh(&mut txn, &wanted).await?;
+        if leaves_some_behind(&rows, &wanted).map_err(own("reading events"))? {
+            // Most of the events are in few shards.
+            wanted.share = wanted.events;
+            rows = self.fresh(&mut txn, &wanted).await?;
+        }
+        if rows.is_empty() {
+            rows = self.around_held(&mut txn, &wanted).await?;
+        }
+        let (fit, unfit) = read(&rows, &wanted.topic).map_err(own("reading events"))?;
+        if !unfit.is_empty() {
+            self.park_unfit(&mut txn, &unfit).await?;
+        }
+        txn.commit("SELECT oncebox_still_open()").await.map_err(own("reading events"))?;
+        Ok(fit)
+    }
+
+    async fn fresh(&self, txn: &mut PgTxn, wanted: &Wanted) -> StoreResult<Vec<PgRow>> {
+        self.query(FRESH)
+            .bind(&*wanted.topic)
+            .bind(&wanted.shards)
+            .bind(wanted.share)
+            .bind(wanted.events)
+            .bind(wanted.bytes)
+            .fetch_all(&mut **txn)
+            .await
+            .map_err(own("reading events"))
+    }
+
+    async fn park_unfit(&self, txn: &mut PgTxn, unfit: &[(i64, Unfit)]) -> StoreResult<()> {
+        for (seq, why) in unfit {
+            tracing::warn!(seq, why, "parked an event that cannot be published");
+        }
+        let (seqs, errors): (Vec<i64>, Vec<Unfit>) = unfit.iter().copied().unzip();
+        self.query(PARK_UNFIT)
+            .bind(seqs)
+            .bind(errors)
+            .execute(&mut **txn)
+            .await
+            .map_err(own("parking events"))?;
+        Ok(())
+    }
+}
+
+/// Whether a shard used up its share while the batch has room.
+fn leaves_some_behind(rows: &[PgRow], wanted: &Wanted) -> Result<bool, sqlx::Error> {
+    let Some(first) = rows.first() else { return Ok(false) };
+    let count = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+    let cut_by_bytes = count < first.try_get(9)?;
+    if cut_by_bytes || count >= wanted.events || wanted.share >= wanted.events {
+        return Ok(false);
+    }
+    let mut of_shard: HashMap<u16, i64> = HashMap::new();
+    for row in rows {
+        *of_shard.entry(row::shard_of(row)?).or_default() += 1;
+    }
+    Ok(of_shard.values().any(|count| *count >= wanted.share))
+}
+
+type FitAndUnfit = (Vec<StoredEvent>, Vec<(i64, Unfit)>);
+
+fn read(rows: &[PgRow], topic: &Arc<str>) -> Result<FitAndUnfit, sqlx::Error> {
+    // Events that were written by a plain INSERT were never checked.
+    let no_topic = check_topic(topic)
+        .err()
+        .map(|_| "its topic is none: 1 to 249 letters, digits, dots, underscores or dashes");
+    let mut fit = Vec::with_capacity(rows.len());
+    let mut unfit = Vec::new();
+    for row in rows {
+        let (event, unreadable) = row::event(row, topic)?;
+        match no_topic.or(unreadable) {
+            None => fit.push(event),
+            Some(why) => unfit.push((event.seq, why)),
+        }
+    }
+    Ok((fit, unfit))
+}

@@ -1,0 +1,130 @@
+//! What became of a batch.
+
+use oncebox_core::{HeldEvent, Settlement, StoreResult};
+use sqlx::Row;
+
+use super::milliseconds;
+use crate::classify::own;
+use crate::dead::storable_error;
+use crate::store::PgStore;
+use crate::txn::PgTxn;
+
+const REMOVE: &str = "DELETE FROM oncebox_outbox WHERE seq = ANY ($1)";
+
+const KEEP: &str = "UPDATE oncebox_outbox SET published_at = clock_timestamp(), held_until = NULL, parked_at = NULL \
+     WHERE seq = ANY ($1) AND published_at IS NULL";
+
+/// The shards that still belong to whoever read the batch. They are locked, so that nobody takes them over before this
+/// transaction is through.
+const STILL_LEASED: &str = "SELECT s.shard FROM oncebox_shard s \
+     JOIN unnest($1::int[], $2::bigint[]) AS l(shard, epoch) ON l.shard = s.shard AND l.epoch = s.epoch \
+     ORDER BY s.shard FOR SHARE OF s";
+
+const HOLD_FAILED: &str = "UPDATE oncebox_outbox o \
+     SET held_until = clock_timestamp() + f.ms * interval '1 millisecond', attempts = o.attempts + 1, error = f.error \
+     FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS f(seq, ms, error) \
+     WHERE o.seq = f.seq AND o.shard = ANY ($4) AND o.published_at IS NULL AND o.parked_at IS NULL";
+
+/// Behind a held one they wait for it; otherwise (it was dropped meanwhile) for their time. The held one is locked, so that
+/// who takes it away at this moment finds those behind it.
+const HOLD_WAITING: &str = "WITH waiting AS MATERIALIZED ( \
+         SELECT w.seq, w.ms, first.seq IS NOT NULL AS behind FROM unnest($1::bigint[], $2::bigint[]) AS w(seq, ms) \
+         JOIN oncebox_outbox e ON e.seq = w.seq \
+         LEFT JOIN LATERAL (SELECT h.seq FROM oncebox_outbox h \
+             WHERE h.topic = e.topic AND sha256(h.key) = sha256(e.key) AND h.key = e.key \
+                 AND h.held_until IS NOT NULL AND h.seq < e.seq \
+             ORDER BY h.seq LIMIT 1 FOR SHARE) AS first ON true) \
+     UPDATE oncebox_outbox o SET held_until = \
+         CASE WHEN w.behind THEN 'infinity' ELSE clock_timestamp() + w.ms * interval '1 millisecond' END \
+     FROM waiting w WHERE o.seq = w.seq AND o.shard = ANY ($3) AND o.published_at IS NULL AND o.parked_at IS NULL";
+
+const PARK: &str = "UPDATE oncebox_outbox o \
+     SET parked_at = clock_timestamp(), held_until = NULL, attempts = o.attempts + 1, error = p.error \
+     FROM unnest($1::bigint[], $2::text[]) AS p(seq, error) \
+     WHERE o.seq = p.seq AND o.shard = ANY ($3) AND o.published_at IS NULL AND o.parked_at IS NULL";
+
+impl PgStore {
+    /// The transaction does not wait for the disk: see [`PgStore::begin_relay`]. What a crash of the server loses is tried
+    /// again: a second copy of an event, which receivers tell by its id.
+    pub(super) async fn settle_batch(&self, settlement: &Settlement) -> StoreResult<()> {
+        let mut txn = self.begin_relay().await?;
+        if !settlement.published.is_empty() {
+            // In their order, so that two relays that settle the same events do not deadlock.
+            let mut seqs = settlement.published.clone();
+            seqs.sort_unstable();
+            self.query(if settlement.keep { KEEP } else { REMOVE })
+                .bind(seqs)
+                .execute(&mut *txn)
+                .await
+                .map_err(own("removing published events"))?;
+        }
+        if !settlement.held.is_empty() || !settlement.parked.is_empty() {
+            let shards = self.still_leased(&mut txn, settlement).await?;
+            self.hold(&mut txn, &settlement.held, &shards).await?;
+            self.park_events(&mut txn, settlement, &shards).await?;
+        }
+        txn.commit("SELECT oncebox_still_open()").await.map_err(own("settling events"))
+    }
+
+    async fn still_leased(&self, txn: &mut PgTxn, settlement: &Settlement) -> StoreResult<Vec<i32>> {
+        let rows = self
+            .query(STILL_LEASED)
+            .bind(settlement.leases.iter().map(|lease| i32::from(lease.shard)).collect::<Vec<_>>())
+            .bind(settlement.leases.iter().map(|lease| lease.epoch).collect::<Vec<_>>())
+            .fetch_all(&mut **txn)
+            .await
+            .map_err(own("looking at the shards"))?;
+        rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(own("looking at the shards"))
+    }
+
+    async fn hold(&self, txn: &mut PgTxn, held: &[HeldEvent], shards: &[i32]) -> StoreResult<()> {
+        let failed = || own("holding events");
+        let (mut tried, mut errors, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        for event in held {
+            let place = (event.seq, milliseconds(event.delay));
+            match &event.error {
+                Some(error) => {
+                    tried.push(place);
+                    errors.push(storable_error(error));
+                }
+                None => waiting.push(place),
+            }
+        }
+        if !tried.is_empty() {
+            let (seqs, delays): (Vec<i64>, Vec<i64>) = tried.into_iter().unzip();
+            self.query(HOLD_FAILED)
+                .bind(seqs)
+                .bind(delays)
+                .bind(errors)
+                .bind(shards)
+                .execute(&mut **txn)
+                .await
+                .map_err(failed())?;
+        }
+        if !waiting.is_empty() {
+            let (seqs, delays): (Vec<i64>, Vec<i64>) = waiting.into_iter().unzip();
+            self.query(HOLD_WAITING)
+                .bind(seqs)
+                .bind(delays)
+                .bind(shards)
+                .execute(&mut **txn)
+                .await
+                .map_err(failed())?;
+        }
+        Ok(())
+    }
+
+    async fn park_events(&self, txn: &mut PgTxn, settlement: &Settlement, shards: &[i32]) -> StoreResult<()> {
+        if settlement.parked.is_empty() {
+            return Ok(());
+        }
+        self.query(PARK)
+            .bind(settlement.parked.iter().map(|event| event.seq).collect::<Vec<_>>())
+            .bind(settlement.parked.iter().map(|event| storable_error(&event.error)).collect::<Vec<_>>())
+            .bind(shards)
+            .execute(&mut **txn)
+            .await
+            .map_err(own("parking events"))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Queries whose rows become events.
+
+use oncebox_core::{ErrorClass, StoreError, StoreResult, Sweep, check_topic, events_committed};
+use sqlx::{AssertSqlSafe, Column, Executor, SqlSafeStr, Statement};
+
+use super::milliseconds;
+use crate::classify::{class_of_driver, own};
+use crate::store::PgStore;
+
+impl PgStore {
+    pub(super) async fn run_sweep(&self, sweep: &Sweep) -> StoreResult<u64> {
+        let failed = |e: sqlx::Error| {
+            StoreError::new(class_of_driver(&e), format!("running the sweep {}", sweep.name), e)
+        };
+        let mut txn = self.begin_aside().await?;
+        let emitted = self
+            .query(AssertSqlSafe(emitting(sweep)))
+            .bind(&sweep.name)
+            .bind(milliseconds(sweep.window))
+            .bind(i64::from(sweep.limit))
+            .bind(&sweep.topic)
+            .execute(&mut *txn)
+            .await
+            .map_err(failed)?
+            .rows_affected();
+        txn.commit("SELECT oncebox_still_open()").await.map_err(failed)?;
+        if emitted > 0 {
+            events_committed();
+        }
+        Ok(emitted)
+    }
+
+    pub(super) async fn look_at_sweep(&self, sweep: &Sweep) -> StoreResult<()> {
+        let wrong = |why: String| {
+            StoreError::new(ErrorClass::Failed, format!("checking the sweep {}", sweep.name), why)
+        };
+        check_topic(&sweep.topic).map_err(|e| wrong(e.to_string()))?;
+        let mut txn = self.begin_aside().await?;
+        let found = columns(&mut txn, sweep).await.map_err(|e| match class_of_driver(&e) {
+            ErrorClass::Failed => wrong(format!("PostgreSQL refuses the query: {e}")),
+            _ => own("checking a sweep")(e),
+        })?;
+        for wanted in [Some(&sweep.row_key), sweep.event_key.as_ref()].into_iter().flatten() {
+            if !found.contains(wanted) {
+                let found = found.join(", ");
+                return Err(wrong(format!("the query has no column {wanted:?}; it has: {found}")));
+            }
+        }
+        // The whole of it: a column that is there twice shows only now.
+        let whole = (&mut *txn).prepare(AssertSqlSafe(emitting(sweep)).into_sql_str()).await;
+        whole.map_err(|e| wrong(format!("PostgreSQL refuses the query: {e}")))?;
+        txn.rollback().await;
+        Ok(())
+    }
+}
+
+async fn columns(conn: &mut sqlx::PgConnection, sweep: &Sweep) -> Result<Vec<String>, sqlx::Error> {
+    let sql = format!("SELECT * FROM (\n{}\n) AS q", query(sweep));
+    let described = conn.prepare(AssertSqlSafe(sql).into_sql_str()).await?;
+    Ok(described.columns().iter().map(|column| column.name().to_owned()).collect())
+}
+
+/// One statement, so that what was remembered and what was emitted come from the same rows. A row that another process
+/// remembers at this moment is waited for, and then it is not ours. In the order of their keys, so that two sweeps do not
+/// deadlock.
+///
+/// The query is a relation inside of it: PostgreSQL takes only one statement here, and no writing ones.
+///
+/// The window says its type, because the check prepares this text without arguments: PostgreSQL would take it for a double
+/// then, and sqlx would send the eight bytes of a bigint to the statement it remembers, which is a window of nothing.
+fn emitting(sweep: &Sweep) -> String {
+    let event_key = sweep.event_key.as_deref().map_or_else(
+        || "NULL::bytea".to_owned(),
+        |column| format!("convert_to(q.{}::text, 'UTF8')", quoted(column)),
+    );
+    format!(
+        "WITH found AS MATERIALIZED ( \
+             SELECT row_number() OVER () AS place, q.{row_key}::text AS row_key, {event_key} AS key, \
+                 convert_to(to_json(q)::text, 'UTF8') AS payload FROM (\n{query}\n) AS q), \
+         due AS MATERIALIZED ( \
+             SELECT * FROM (SELECT DISTINCT ON (row_key) * FROM found WHERE row_key IS NOT NULL \
+                 ORDER BY row_key, place) AS f \
+             WHERE NOT EXISTS (SELECT FROM oncebox_sweep s \
+                 WHERE s.name = $1 AND s.row_key = f.row_key AND s.quiet_until > clock_timestamp()) \
+             ORDER BY f.place LIMIT $3), \
+         taken AS ( \
+             INSERT INTO oncebox_sweep AS s (name, row_key, quiet_until) \
+             SELECT $1, row_key, clock_timestamp() + $2::bigint * interval '1 millisecond' FROM due ORDER BY row_key \
+             ON CONFLICT (name, row_key) DO UPDATE SET quiet_until = EXCLUDED.quiet_until \
+                 WHERE s.quiet_until <= clock_timestamp() \
+             RETURNING s.row_key) \
+         INSERT INTO oncebox_outbox (topic, key, payload, headers) \
+         SELECT $4, d.key, d.payload, json_build_object('content-type', 'application/json', 'oncebox-sweep', $1::text) \
+         FROM due d JOIN taken t ON t.row_key = d.row_key ORDER BY d.place",
+        row_key = quoted(&sweep.row_key),
+        query = query(sweep),
+    )
+}
+
+fn query(sweep: &Sweep) -> &str {
+    sweep.sql.trim().trim_end_matches(';')
+}
+
+fn quoted(column: &str) -> String {
+    format!("\"{}\"", column.replace('"', "\"\""))
+}

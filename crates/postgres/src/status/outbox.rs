@@ -1,0 +1,53 @@
+//! How the outbox is.
+
+use std::time::Duration;
+
+use oncebox_core::{OutboxStatus, ShardStatus};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+/// The oldest event is the oldest of those that come first: in each topic and shard by a loose walk over the index, and
+/// among the held ones that are counted.
+pub(super) const COUNTS: &str = "WITH RECURSIVE firsts AS ( \
+         (SELECT topic, shard, created_at FROM oncebox_outbox \
+          WHERE published_at IS NULL AND parked_at IS NULL AND held_until IS NULL ORDER BY topic, shard, seq LIMIT 1) \
+         UNION ALL \
+         SELECT n.topic, n.shard, n.created_at FROM firsts f CROSS JOIN LATERAL ( \
+             SELECT o.topic, o.shard, o.created_at FROM oncebox_outbox o \
+             WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.held_until IS NULL \
+                 AND (o.topic, o.shard) > (f.topic, f.shard) ORDER BY o.topic, o.shard, o.seq LIMIT 1) n), \
+     held AS MATERIALIZED (SELECT created_at, held_until FROM oncebox_outbox WHERE held_until IS NOT NULL LIMIT $1) \
+     SELECT LEAST($1, (SELECT count(*) FROM held) + (SELECT count(*) FROM (SELECT FROM oncebox_outbox \
+             WHERE published_at IS NULL AND parked_at IS NULL AND held_until IS NULL LIMIT $1) f)), \
+         (SELECT count(*) FROM held WHERE held_until > statement_timestamp()), \
+         (SELECT count(*) FROM (SELECT FROM oncebox_outbox WHERE parked_at IS NOT NULL LIMIT $1) p), \
+         (date_part('epoch', statement_timestamp() - LEAST((SELECT min(created_at) FROM held), \
+             (SELECT min(created_at) FROM (SELECT created_at FROM firsts LIMIT 16384) f))) * 1000)::bigint";
+
+pub(super) const SHARDS: &str = "SELECT s.shard, r.name, s.epoch, \
+         (date_part('epoch', s.leased_until - clock_timestamp()) * 1000)::bigint \
+     FROM oncebox_shard s LEFT JOIN oncebox_relay r ON r.relay = s.relay ORDER BY s.shard";
+
+pub(super) fn read(counts: &PgRow, shards: &[PgRow]) -> Result<OutboxStatus, sqlx::Error> {
+    let count = |at: usize| counts.try_get::<i64, _>(at).map(i64::unsigned_abs);
+    let oldest: Option<i64> = counts.try_get(3)?;
+    Ok(OutboxStatus {
+        pending: count(0)?,
+        held: count(1)?,
+        parked: count(2)?,
+        // An event may carry the time of a clock that was set back since.
+        oldest: oldest.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
+        shards: shards.iter().map(shard).collect::<Result<_, _>>()?,
+    })
+}
+
+fn shard(row: &PgRow) -> Result<ShardStatus, sqlx::Error> {
+    let left: Option<i64> = row.try_get(3)?;
+    let expires_in = left.filter(|ms| *ms > 0).map(|ms| Duration::from_millis(ms.unsigned_abs()));
+    Ok(ShardStatus {
+        shard: crate::outbox::shard(row.try_get(0)?),
+        owner: row.try_get::<Option<String>, _>(1)?.filter(|_| expires_in.is_some()),
+        epoch: row.try_get(2)?,
+        expires_in,
+    })
+}

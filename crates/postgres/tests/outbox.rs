@@ -1,0 +1,412 @@
+//! The outbox against a real server: how others write into it, and what happens when transactions meet.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod support;
+
+use std::time::Duration;
+
+use oncebox_core::{
+    Admin, Emit, Event, EventFilter, EventState, FindingLevel, HeldEvent, Outbox, OutboxAdmin, ParkedEvent,
+    Settlement,
+};
+use oncebox_postgres::PgStore;
+use sqlx::{Connection, PgConnection, Row};
+use support::relay::{HOUR, HandRelay, MANY, emit, every, text};
+use support::{execute, number, with_database, with_store};
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plain_insert_is_an_event() {
+    with_store(|store, _| async move {
+        let relay = HandRelay::start(&store).await;
+        execute(
+            &store,
+            "INSERT INTO oncebox_outbox (topic, key, payload) VALUES ('t', 'k', '{}'), ('t', NULL, NULL)",
+        )
+        .await;
+        let events = relay.next("t").await;
+        assert_eq!(events.len(), 2);
+        assert_eq!(events[0].key.as_deref(), Some(b"k".as_slice()));
+        assert_eq!(text(&events[0]), "{}");
+        assert_eq!((&events[1].key, &events[1].payload), (&None, &None));
+        for event in events {
+            assert_eq!(event.id.get_version_num(), 7);
+            assert_eq!(event.id.get_variant(), uuid::Variant::RFC4122);
+            let (seconds, nanos) = event.id.get_timestamp().unwrap().to_unix();
+            let made_at = i64::try_from(seconds).unwrap() * 1000 + i64::from(nanos / 1_000_000);
+            assert!((event.created_at_ms - made_at).abs() < 1000, "{made_at} and {}", event.created_at_ms);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_without_keys_are_spread_over_all_shards() {
+    with_store(|store, _| async move {
+        execute(&store, "INSERT INTO oncebox_outbox (topic) SELECT 't' FROM generate_series(1, 1000)").await;
+        assert_eq!(number(&store, "SELECT count(DISTINCT shard) FROM oncebox_outbox").await, 16);
+        assert_eq!(
+            number(&store, "SELECT count(*) FROM oncebox_outbox WHERE shard NOT BETWEEN 0 AND 15").await,
+            0
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn emit_works_on_connections_and_transactions() {
+    with_store(|store, url| async move {
+        let relay = HandRelay::start(&store).await;
+        let mut tx = store.pool().begin().await.unwrap();
+        let id = tx.emit(Event::to("t").bytes("transaction")).await.unwrap();
+        assert!(relay.next("t").await.is_empty());
+        tx.commit().await.unwrap();
+        let mut rolled_back = store.pool().begin().await.unwrap();
+        rolled_back.emit(Event::to("t").bytes("never")).await.unwrap();
+        rolled_back.rollback().await.unwrap();
+        let mut conn = PgConnection::connect(&url).await.unwrap();
+        let borrowed: &mut PgConnection = &mut conn;
+        borrowed.emit(Event::to("t").bytes("connection")).await.unwrap();
+        assert_eq!(conn.cached_statements_size(), 0, "nobody has said that named statements work here");
+        let events = relay.next("t").await;
+        assert_eq!(events.iter().map(text).collect::<Vec<_>>(), ["transaction", "connection"]);
+        assert_eq!(events[0].id, id);
+    })
+    .await;
+}
+
+/// The row of the last event that a statement wrote.
+async fn emitted(conn: &mut PgConnection, call: &'static str) -> Result<sqlx::postgres::PgRow, sqlx::Error> {
+    let id: Uuid = sqlx::query_scalar(call).fetch_one(&mut *conn).await?;
+    let sql = "SELECT convert_from(key, 'UTF8'), convert_from(payload, 'UTF8'), headers::text, consumer, tenant, \
+         causation_id FROM oncebox_outbox WHERE id = $1";
+    sqlx::query(sql).bind(id).fetch_one(conn).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_languages_emit_with_functions() {
+    with_store(|store, url| async move {
+        let mut conn = PgConnection::connect(&url).await.unwrap();
+        let of =
+            |row: &sqlx::postgres::PgRow| -> [Option<String>; 6] { std::array::from_fn(|at| row.get(at)) };
+        let some = |text: &str| Some(text.to_owned());
+        let row =
+            emitted(&mut conn, r#"SELECT oncebox_emit('t', 'k', '{"b" : 1,  "a":1.0}')"#).await.unwrap();
+        let json = some(r#"{"content-type":"application/json"}"#);
+        assert_eq!(of(&row), [some("k"), some(r#"{"b" : 1,  "a":1.0}"#), json, None, None, None]);
+        let row = emitted(&mut conn, "SELECT oncebox_emit('t', NULL, NULL)").await.unwrap();
+        assert_eq!(of(&row), [None, None, some("{}"), None, None, None]);
+        let row = emitted(&mut conn, r"SELECT oncebox_emit_bytes('t', 'k', 'x')").await.unwrap();
+        assert_eq!(of(&row)[1..3], [some("x"), some("{}")]);
+
+        let mut tx = conn.begin().await.unwrap();
+        sqlx::raw_sql(
+            "SET LOCAL oncebox.consumer = 'stock'; SET LOCAL oncebox.tenant = 'acme'; \
+             SET LOCAL oncebox.causation_id = 'm-1'; SET LOCAL oncebox.traceparent = '00-1-2-01'",
+        )
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+        let call = r#"SELECT oncebox_emit('t', 'k', '1', ' { "x": "ü" } ')"#;
+        let row = emitted(&mut tx, call).await.unwrap();
+        let headers = some(r#"{"traceparent":"00-1-2-01","content-type":"application/json","x": "ü"}"#);
+        assert_eq!(of(&row), [some("k"), some("1"), headers, some("stock"), some("acme"), some("m-1")]);
+        let call =
+            r#"SELECT oncebox_emit('t', 'k', '1', '[["traceparent", "mine"], ["content-type", "x"]]')"#;
+        let row = emitted(&mut tx, call).await.unwrap();
+        assert_eq!(of(&row)[2], some(r#"[["traceparent", "mine"], ["content-type", "x"]]"#));
+        tx.commit().await.unwrap();
+
+        let row = emitted(&mut conn, "SELECT oncebox_emit('t', 'k', '1', '[]')").await.unwrap();
+        let headers = some(r#"[["content-type", "application/json"]]"#);
+        assert_eq!(of(&row)[2..], [headers, None, None, None], "the settings are gone");
+
+        let relay = HandRelay::start(&store).await;
+        let events = relay.next("t").await;
+        assert_eq!(events.len(), 6);
+        assert_eq!(events[3].headers.last("x"), Some("ü".as_bytes()));
+        assert_eq!(events[3].causation_id.as_deref(), Some("m-1"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_refuse_what_is_no_event() {
+    with_store(|store, url| async move {
+        let mut conn = PgConnection::connect(&url).await.unwrap();
+        for (call, why) in [
+            ("SELECT oncebox_emit('a/b', 'k', '{}')", "'a/b' is not a topic"),
+            ("SELECT oncebox_emit(NULL, 'k', '{}')", "NULL is not a topic"),
+            ("SELECT oncebox_emit('', 'k', '{}')", "'' is not a topic"),
+            ("SELECT oncebox_emit('..', 'k', '{}')", "'..' is not a topic"),
+            ("SELECT oncebox_emit(repeat('t', 250), 'k', '{}')", "is not a topic"),
+            (
+                "SELECT oncebox_emit('t', repeat('k', 65537), '{}')",
+                "the key of an event to t has 65537 bytes",
+            ),
+            ("SELECT oncebox_emit('t', 'k', '{}', '7')", "the headers of an event to t must be"),
+            ("SELECT oncebox_emit('t', 'k', '{}', NULL)", "the headers of an event to t must be"),
+            ("SELECT oncebox_emit('t', 'k', '{}', '{\"a\": [1]}')", "the headers of an event to t must be"),
+            ("SELECT oncebox_emit('t', 'k', '{}', '[[\"a\"]]')", "the headers of an event to t must be"),
+            (
+                "SELECT oncebox_emit('t', 'k', '{}', json_build_object('a', repeat('x', 262144)))",
+                "the headers of an event to t have 262154 bytes",
+            ),
+            (
+                "SELECT oncebox_emit_bytes('t', 'k', convert_to(repeat('x', 67108865), 'UTF8'))",
+                "the payload of an event to t has 67108865 bytes",
+            ),
+        ] {
+            let error = emitted(&mut conn, call).await.unwrap_err();
+            let error = error.as_database_error().unwrap();
+            assert_eq!(error.code().as_deref(), Some("22023"), "{call}: {error}");
+            assert!(error.message().contains(why), "{call}: {error}");
+        }
+        assert_eq!(number(&store, "SELECT count(*) FROM oncebox_outbox").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_works_from_another_search_path() {
+    with_store(|store, url| async move {
+        let relay = HandRelay::start(&store).await;
+        let seqs = emit(&store, "t", &[("k", "first"), ("k", "second")]).await;
+        relay.hold(seqs[0], HOUR).await;
+        assert!(relay.next("t").await.is_empty());
+        let mut conn = PgConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql("CREATE SCHEMA elsewhere; SET search_path = elsewhere")
+            .execute(&mut conn)
+            .await
+            .unwrap();
+        for sql in [
+            "SELECT public.oncebox_emit('t', 'k', '\"third\"')",
+            "INSERT INTO public.oncebox_outbox (topic, key, payload) VALUES ('t', 'k', 'fourth')",
+            // Also an operator's own statement lets a key go on.
+            "DELETE FROM public.oncebox_outbox WHERE held_until < 'infinity'",
+        ] {
+            sqlx::raw_sql(sql).execute(&mut conn).await.unwrap();
+        }
+        assert_eq!(relay.texts("t").await, ["second", "\"third\"", "fourth"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_transaction_elsewhere_stops_nobody() {
+    with_store(|store, url| async move {
+        let relay = HandRelay::start(&store).await;
+        let mut other = PgConnection::connect(&url).await.unwrap();
+        let mut open = other.begin().await.unwrap();
+        open.emit(Event::to("t").key("a").bytes("late")).await.unwrap();
+        let seqs = emit(&store, "t", &[("a", "early"), ("b", "other")]).await;
+        assert_eq!(relay.texts("t").await, ["early", "other"]);
+        relay.publish(seqs).await;
+        open.commit().await.unwrap();
+        assert_eq!(relay.texts("t").await, ["late"], "its number is lower than those that were published");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_lost_its_shards_cannot_hold_or_park() {
+    with_store(|store, _| async move {
+        let old = HandRelay::start(&store).await;
+        let seqs = emit(&store, "t", &[("a", "held"), ("b", "parked"), ("c", "published")]).await;
+        store.release_shards(old.id, &old.shards(), true).await.unwrap();
+        let new = HandRelay::start(&store).await;
+        assert!(new.leases.held.iter().zip(&old.leases.held).all(|(new, old)| new.epoch > old.epoch));
+        let error = "too late".to_owned();
+        let late = Settlement {
+            published: vec![seqs[2]],
+            held: vec![HeldEvent { seq: seqs[0], delay: HOUR, error: Some(error.clone()) }],
+            parked: vec![ParkedEvent { seq: seqs[1], error }],
+            ..Settlement::default()
+        };
+        old.settle(late.clone()).await;
+        assert_eq!(new.texts("t").await, ["held", "parked"], "a confirmed event is removed by anybody");
+        new.settle(late).await;
+        assert!(new.next("t").await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn held_events_pass_to_the_next_relay() {
+    with_store(|store, _| async move {
+        let old = HandRelay::start(&store).await;
+        let seqs = emit(&store, "t", &[("a", "1"), ("a", "2"), ("a", "3"), ("b", "4")]).await;
+        old.hold(seqs[0], HOUR).await;
+        assert_eq!(old.texts("t").await, ["4"]);
+        store.release_shards(old.id, &old.shards(), true).await.unwrap();
+        let new = HandRelay::start(&store).await;
+        assert_eq!(new.texts("t").await, ["4"]);
+        // The old one hears only now that the first was delivered.
+        old.publish(vec![seqs[0]]).await;
+        assert_eq!(new.texts("t").await, ["2", "3", "4"]);
+        new.hold(seqs[1], Duration::ZERO).await;
+        assert_eq!(new.texts("t").await, ["2", "3", "4"]);
+    })
+    .await;
+}
+
+/// Waits until somebody waits for a lock.
+async fn until_someone_waits(store: &PgStore) {
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while number(store, waiting).await == 0 {
+        assert!(Instant::now() < deadline, "nobody waits");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_not_put_behind_one_that_is_just_going() {
+    with_store(|store, url| async move {
+        let relay = HandRelay::start(&store).await;
+        let seqs = emit(&store, "t", &[("a", "going"), ("a", "next")]).await;
+        relay.hold(seqs[0], HOUR).await;
+        let mut other = PgConnection::connect(&url).await.unwrap();
+        let mut going = other.begin().await.unwrap();
+        sqlx::query("DELETE FROM oncebox_outbox WHERE seq = $1")
+            .bind(seqs[0])
+            .execute(&mut *going)
+            .await
+            .unwrap();
+        let (reader, shards) = (store.clone(), relay.shards());
+        let reading = tokio::spawn(async move { reader.next_events("t", &shards, MANY).await.unwrap() });
+        until_someone_waits(&store).await;
+        going.commit().await.unwrap();
+        assert_eq!(reading.await.unwrap().iter().map(text).collect::<Vec<_>>(), ["next"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_goes_finds_those_that_were_just_put_behind() {
+    with_store(|store, url| async move {
+        let relay = HandRelay::start(&store).await;
+        let seqs = emit(&store, "t", &[("a", "going"), ("a", "next")]).await;
+        relay.hold(seqs[0], HOUR).await;
+        let mut other = PgConnection::connect(&url).await.unwrap();
+        let mut reading = other.begin().await.unwrap();
+        // What a reader does, before its commit.
+        let put_behind = "WITH first AS (SELECT seq FROM oncebox_outbox WHERE seq = $1 FOR SHARE) \
+             UPDATE oncebox_outbox o SET held_until = 'infinity' FROM first WHERE o.seq = $2";
+        sqlx::query(put_behind).bind(seqs[0]).bind(seqs[1]).execute(&mut *reading).await.unwrap();
+        let publisher = HandRelay { store: store.clone(), id: relay.id, leases: relay.leases.clone() };
+        let first = seqs[0];
+        let publishing = tokio::spawn(async move { publisher.publish(vec![first]).await });
+        until_someone_waits(&store).await;
+        reading.commit().await.unwrap();
+        publishing.await.unwrap();
+        assert_eq!(relay.texts("t").await, ["next"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_waiting_events_do_not_stand_in_the_way() {
+    with_store(|store, _| async move {
+        let relay = HandRelay::start(&store).await;
+        let seqs = emit(&store, "t", &[("a", "failing")]).await;
+        execute(
+            &store,
+            "INSERT INTO oncebox_outbox (topic, key, payload) SELECT 't', 'a', 'behind' FROM generate_series(1, 20000)",
+        )
+        .await;
+        let last = emit(&store, "t", &[("b", "other")]).await;
+        relay.hold(seqs[0], HOUR).await;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while relay.texts("t").await != ["other"] {
+            assert!(Instant::now() < deadline, "the other event is never found");
+        }
+        relay.publish(last).await;
+        assert!(relay.next("t").await.is_empty());
+        assert!(store.ready(&relay.shards()).await.unwrap().is_empty());
+        relay.publish(seqs).await;
+        let mut published = 0;
+        while published < 20_000 {
+            let seqs: Vec<i64> = relay.next("t").await.iter().map(|event| event.seq).collect();
+            assert!(!seqs.is_empty(), "stopped after {published}");
+            assert!(seqs.is_sorted());
+            published += seqs.len();
+            relay.publish(seqs).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_no_events_are_parked() {
+    with_store(|store, _| async move {
+        let relay = HandRelay::start(&store).await;
+        execute(
+            &store,
+            "INSERT INTO oncebox_outbox (topic, key, headers, payload) VALUES ('t', 'k', '[1]', 'bad'), \
+             ('no topic', 'k', '{}', 'bad'), ('t', 'k', '{\"n\": 1}', 'good')",
+        )
+        .await;
+        assert_eq!(relay.texts("t").await, ["good"]);
+        assert!(relay.next("no topic").await.is_empty());
+        let parked = EventFilter { state: Some(EventState::Parked), ..every() };
+        let parked = store.events(&parked).await.unwrap();
+        let errors: Vec<&str> = parked.iter().map(|entry| entry.error.as_deref().unwrap()).collect();
+        assert_eq!(errors.len(), 2);
+        assert!(errors[0].contains("headers") && errors[1].contains("topic"), "{errors:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowded_shard_fills_the_batch() {
+    with_store(|store, _| async move {
+        let relay = HandRelay::start(&store).await;
+        execute(
+            &store,
+            "INSERT INTO oncebox_outbox (topic, key, payload) SELECT 't', 'one key', 'x' FROM generate_series(1, 1500)",
+        )
+        .await;
+        assert_eq!(relay.next("t").await.len(), MANY.messages);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forgotten_relays_and_sweeps_are_purged() {
+    with_database(|url| async move {
+        let store = PgStore::connect(&url).await.unwrap();
+        store.migrate().await.unwrap();
+        execute(
+            &store,
+            "INSERT INTO oncebox_relay VALUES (gen_random_uuid(), 'long gone', now() - interval '25 hours'), \
+                 (gen_random_uuid(), 'just gone', now() - interval '1 hour'); \
+             INSERT INTO oncebox_sweep VALUES ('s', 'over', now()), ('s', 'not over', now() + interval '1 hour')",
+        )
+        .await;
+        assert_eq!(store.purge_published(Duration::ZERO).await.unwrap(), 0);
+        assert_eq!(number(&store, "SELECT count(*) FROM oncebox_relay WHERE name = 'long gone'").await, 0);
+        assert_eq!(number(&store, "SELECT count(*) FROM oncebox_relay").await, 1);
+        assert_eq!(number(&store, "SELECT count(*) FROM oncebox_sweep WHERE row_key = 'not over'").await, 1);
+        assert_eq!(number(&store, "SELECT count(*) FROM oncebox_sweep").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_check_misses_a_relay() {
+    with_store(|store, _| async move {
+        let about = async || {
+            let findings = store.check().await.unwrap();
+            findings.into_iter().find(|finding| finding.subject == "outbox").map(|finding| finding.level)
+        };
+        assert_eq!(about().await, None);
+        emit(&store, "t", &[("a", "waits")]).await;
+        assert_eq!(about().await, Some(FindingLevel::Warning));
+        HandRelay::start(&store).await;
+        assert_eq!(about().await, Some(FindingLevel::Ok));
+    })
+    .await;
+}

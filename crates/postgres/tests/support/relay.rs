@@ -1,0 +1,86 @@
+//! What a relay does with a store, by hand.
+
+use std::time::Duration;
+
+use oncebox_core::{
+    BatchBounds, Emit, Event, EventFilter, HeldEvent, Leases, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent,
+    Settlement, StoredEvent,
+};
+use oncebox_postgres::PgStore;
+use uuid::Uuid;
+
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+pub const MANY: BatchBounds = BatchBounds { messages: 1000, bytes: 4 * 1024 * 1024 };
+
+/// A relay that owns all shards.
+pub struct HandRelay {
+    pub store: PgStore,
+    pub id: Uuid,
+    pub leases: Leases,
+}
+
+impl HandRelay {
+    pub async fn start(store: &PgStore) -> Self {
+        let id = Uuid::now_v7();
+        let leases = store.lease(id, "by hand", HOUR).await.unwrap();
+        Self { store: store.clone(), id, leases }
+    }
+
+    pub fn shards(&self) -> Vec<u16> {
+        self.leases.held.iter().map(|lease| lease.shard).collect()
+    }
+
+    pub async fn next(&self, topic: &str) -> Vec<StoredEvent> {
+        self.store.next_events(topic, &self.shards(), MANY).await.unwrap()
+    }
+
+    pub async fn texts(&self, topic: &str) -> Vec<String> {
+        self.next(topic).await.iter().map(text).collect()
+    }
+
+    pub async fn settle(&self, settlement: Settlement) {
+        let leases = self.leases.held.clone();
+        self.store.settle(&Settlement { leases, ..settlement }).await.unwrap();
+    }
+
+    pub async fn publish(&self, seqs: Vec<i64>) {
+        self.settle(Settlement { published: seqs, ..Settlement::default() }).await;
+    }
+
+    pub async fn hold(&self, seq: i64, delay: Duration) {
+        let error = Some("the broker said no".to_owned());
+        self.settle(Settlement { held: vec![HeldEvent { seq, delay, error }], ..Settlement::default() })
+            .await;
+    }
+
+    pub async fn park(&self, seq: i64) {
+        let error = "never".to_owned();
+        self.settle(Settlement { parked: vec![ParkedEvent { seq, error }], ..Settlement::default() }).await;
+    }
+
+    pub async fn entries(&self) -> Vec<OutboxEntry> {
+        self.store.events(&every()).await.unwrap()
+    }
+}
+
+pub fn every() -> EventFilter {
+    EventFilter { limit: 1000, ..EventFilter::default() }
+}
+
+pub fn text(event: &StoredEvent) -> String {
+    String::from_utf8(event.payload.as_ref().unwrap().to_vec()).unwrap()
+}
+
+/// Commits events of these keys and texts; returns their places.
+pub async fn emit(store: &PgStore, topic: &str, events: &[(&str, &str)]) -> Vec<i64> {
+    let events: Vec<Event> =
+        events.iter().map(|(key, text)| Event::to(topic).key(key).bytes((*text).to_owned())).collect();
+    let mut tx = store.pool().begin().await.unwrap();
+    tx.emit_all(&events).await.unwrap();
+    let ids: Vec<Uuid> = events.iter().map(Event::id).collect();
+    let sql = "SELECT seq FROM oncebox_outbox WHERE id = ANY ($1) ORDER BY seq";
+    let seqs = sqlx::query_scalar(sql).bind(ids).fetch_all(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    seqs
+}

@@ -1,0 +1,84 @@
+//! The outbox: which file does what.
+
+mod admin;
+mod emit;
+mod lease;
+mod read;
+mod row;
+mod settle;
+pub(crate) mod status;
+mod sweep;
+mod waiting;
+
+use std::time::Duration;
+
+use oncebox_core::{
+    BatchBounds, EventFilter, EventRow, Leases, Outbox, OutboxAdmin, OutboxEntry, Settlement, StoreResult,
+    StoredEvent, Sweep,
+};
+use sqlx::SqliteConnection;
+use uuid::Uuid;
+
+use crate::store::SqliteStore;
+
+impl Outbox for SqliteStore {
+    async fn write_events(conn: &mut SqliteConnection, events: &[EventRow<'_>]) -> StoreResult<()> {
+        emit::write(conn, events).await
+    }
+
+    async fn lease(&self, relay: Uuid, name: &str, duration: Duration) -> StoreResult<Leases> {
+        lease::lease(self, relay, name, duration).await
+    }
+
+    async fn release_shards(&self, relay: Uuid, shards: &[u16], leaving: bool) -> StoreResult<()> {
+        lease::release(self, relay, shards, leaving).await
+    }
+
+    async fn ready(&self, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
+        read::ready(self, shards).await
+    }
+
+    async fn next_events(
+        &self,
+        topic: &str,
+        shards: &[u16],
+        bounds: BatchBounds,
+    ) -> StoreResult<Vec<StoredEvent>> {
+        read::next_events(self, topic, shards, bounds).await
+    }
+
+    async fn settle(&self, settlement: &Settlement) -> StoreResult<()> {
+        settle::settle(self, settlement).await
+    }
+}
+
+impl OutboxAdmin for SqliteStore {
+    async fn events(&self, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
+        admin::list(self, filter).await
+    }
+
+    async fn retry_events(&self, filter: &EventFilter) -> StoreResult<u64> {
+        admin::retry(self, filter).await
+    }
+
+    async fn drop_events(&self, filter: &EventFilter) -> StoreResult<u64> {
+        admin::drop(self, filter).await
+    }
+
+    async fn purge_published(&self, keep: Duration) -> StoreResult<u64> {
+        admin::purge_published(self, keep).await
+    }
+
+    async fn sweep(&self, sweep: &Sweep) -> StoreResult<u64> {
+        sweep::sweep(self, sweep).await
+    }
+
+    async fn check_sweep(&self, sweep: &Sweep) -> StoreResult<()> {
+        sweep::check(self, sweep).await
+    }
+}
+
+/// A list as the JSON that a statement takes apart again.
+fn json<T: Into<serde_json::Value>>(items: impl IntoIterator<Item = T>) -> String {
+    serde_json::Value::from_iter(items).to_string()
+}

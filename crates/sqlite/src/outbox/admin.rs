@@ -1,0 +1,194 @@
+//! What operators do with events, and what time does to them.
+
+use std::time::{Duration, Instant};
+
+use oncebox_core::{EventFilter, EventState, OutboxEntry, StoreResult, events_committed};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
+
+use super::json;
+use super::read::is_held;
+use super::row::{self, columns};
+use super::waiting::{self, behind};
+use crate::classify::Context;
+use crate::store::SqliteStore;
+use crate::time::{before, millis, now, now_moved};
+
+const READING: &str = "reading events";
+const PURGING: &str = "purging published events";
+
+/// Rows that one step removes. A step holds the write lock for a few milliseconds.
+const STEP: i64 = 1000;
+
+/// After a step, the pass rests this many times as long as the step took: the writer is there for the handlers.
+const REST: u32 = 4;
+
+/// How long a relay is remembered that was not heard of.
+const FORGET_RELAY: Duration = Duration::from_secs(86_400);
+
+const LIST: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", o.shard, o.consumer, o.tenant, o.error, ",
+    millis!("o.published_at"),
+    " AS published_at_ms, ",
+    millis!("o.parked_at"),
+    " AS parked_at_ms, ",
+    millis!(concat!("nullif(o.held_until, ", behind!(), ")")),
+    " AS held_until_ms, coalesce(o.held_until > ",
+    now!(),
+    ", 0) AS is_held FROM oncebox_outbox o"
+);
+
+// The attempts begin anew, so that a sink that gives up after some does not do so at once.
+const RETRY: &str = "UPDATE oncebox_outbox SET held_until = NULL, parked_at = NULL, attempts = 0
+     WHERE published_at IS NULL AND (held_until IS NOT NULL OR parked_at IS NOT NULL)
+        AND seq IN (SELECT seq FROM oncebox_outbox o";
+
+const FIND: &str = "SELECT json_group_array(seq) FROM (SELECT seq FROM oncebox_outbox o";
+const DROP: &str = "DELETE FROM oncebox_outbox WHERE seq IN (SELECT value FROM json_each(?1))";
+
+const PURGE: &str = concat!(
+    "DELETE FROM oncebox_outbox WHERE seq IN (
+        SELECT seq FROM oncebox_outbox INDEXED BY oncebox_outbox_published
+        WHERE published_at IS NOT NULL AND published_at <= ",
+    now_moved!("?1"),
+    " ORDER BY published_at LIMIT ?2)"
+);
+
+const PURGE_SWEEPS: &str = concat!(
+    "DELETE FROM oncebox_sweep WHERE (name, row_key) IN (
+        SELECT name, row_key FROM oncebox_sweep WHERE silent_until <= ",
+    now!(),
+    " LIMIT ?2)"
+);
+
+const PURGE_RELAYS: &str = concat!("DELETE FROM oncebox_relay WHERE seen_until <= ", now_moved!("?1"));
+
+/// Events by filter, ordered by `seq`.
+pub(super) async fn list(store: &SqliteStore, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
+    let mut query = QueryBuilder::new(LIST);
+    push_filter(&mut query, filter);
+    let mut conn = store.reader().await?;
+    let rows = query.build().persistent(false).fetch_all(&mut *conn).await.context(READING)?;
+    rows.iter().map(entry).collect()
+}
+
+fn entry(row: &SqliteRow) -> StoreResult<OutboxEntry> {
+    let event = row::read(row)?.event;
+    let (state, state_at_ms) = state(row).context(READING)?;
+    Ok(OutboxEntry {
+        event,
+        shard: row.try_get("shard").context(READING)?,
+        consumer: row.try_get("consumer").context(READING)?,
+        tenant: row.try_get("tenant").context(READING)?,
+        state,
+        state_at_ms,
+        error: row.try_get("error").context(READING)?,
+    })
+}
+
+fn state(row: &SqliteRow) -> sqlx::Result<(EventState, Option<i64>)> {
+    let published_at: Option<i64> = row.try_get("published_at_ms")?;
+    let parked_at: Option<i64> = row.try_get("parked_at_ms")?;
+    Ok(match (published_at, parked_at) {
+        (Some(at), _) => (EventState::Published, Some(at)),
+        (_, Some(at)) => (EventState::Parked, Some(at)),
+        _ if row.try_get("is_held")? => (EventState::Held, row.try_get("held_until_ms")?),
+        _ => (EventState::Pending, None),
+    })
+}
+
+/// Makes parked and held events pending again. One that waits behind another that is still held goes on waiting.
+pub(super) async fn retry(store: &SqliteStore, filter: &EventFilter) -> StoreResult<u64> {
+    let doing = "retrying events";
+    let mut query = QueryBuilder::new(RETRY);
+    push_filter(&mut query, filter);
+    query.push(")");
+    let mut txn = store.writer.begin().await?;
+    let done = query.build().persistent(false).execute(&mut *txn).await.context(doing)?;
+    txn.commit(None).await?;
+    if done.rows_affected() > 0 {
+        events_committed();
+    }
+    Ok(done.rows_affected())
+}
+
+/// Removes events for good.
+pub(super) async fn drop(store: &SqliteStore, filter: &EventFilter) -> StoreResult<u64> {
+    let mut txn = store.writer.begin().await?;
+    let dropped = drop_in(&mut txn, filter).await.context("removing events")?;
+    txn.commit(None).await?;
+    Ok(dropped)
+}
+
+async fn drop_in(conn: &mut SqliteConnection, filter: &EventFilter) -> sqlx::Result<u64> {
+    let mut query = QueryBuilder::new(FIND);
+    push_filter(&mut query, filter);
+    query.push(")");
+    let seqs: String = query.build().persistent(false).fetch_one(&mut *conn).await?.try_get(0)?;
+    let keys = waiting::keys_with_waiting(conn, &seqs).await?;
+    let done = sqlx::query(DROP).bind(seqs).execute(&mut *conn).await?;
+    waiting::follow(conn, &keys).await?;
+    Ok(done.rows_affected())
+}
+
+/// The conditions that are asked for and no others. Parked events are found by their index; else the next page is just the
+/// next rows, and the `+` keeps SQLite from an index that it would have to sort.
+fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &EventFilter) {
+    query.push(" WHERE seq > ").push_bind(filter.after);
+    if !filter.seqs.is_empty() {
+        query.push(" AND seq IN (SELECT value FROM json_each(");
+        query.push_bind(json(filter.seqs.iter().copied())).push("))");
+    }
+    if let Some(id) = filter.id {
+        query.push(" AND id = ").push_bind(id.to_string());
+    }
+    if let Some(topic) = &filter.topic {
+        query.push(" AND +topic = ").push_bind(topic.clone());
+    }
+    if let Some(key) = &filter.key {
+        query.push(" AND CAST(key AS BLOB) = ").push_bind(key.clone());
+    }
+    let state = match filter.state {
+        None => "",
+        Some(EventState::Pending) => concat!(
+            " AND published_at IS NULL AND parked_at IS NULL AND (held_until IS NULL OR held_until <= ",
+            now!(),
+            ")"
+        ),
+        Some(EventState::Held) => concat!(" AND ", is_held!(), " AND held_until > ", now!()),
+        Some(EventState::Parked) => " AND parked_at IS NOT NULL AND published_at IS NULL",
+        Some(EventState::Published) => " AND published_at IS NOT NULL",
+    };
+    query.push(state).push(" ORDER BY seq LIMIT ").push_bind(filter.limit);
+}
+
+/// Removes what was published long enough ago; forgets relays that are gone and rows of sweeps whose window is over.
+pub(super) async fn purge_published(store: &SqliteStore, keep: Duration) -> StoreResult<u64> {
+    let purged = in_steps(store, PURGE, &before(keep)).await?;
+    in_steps(store, PURGE_SWEEPS, "").await?;
+    step(store, PURGE_RELAYS, &before(FORGET_RELAY)).await?;
+    waiting::free_left_behind(store).await?;
+    Ok(purged)
+}
+
+async fn in_steps(store: &SqliteStore, sql: &'static str, moved: &str) -> StoreResult<u64> {
+    let mut removed = 0;
+    loop {
+        let started = Instant::now();
+        let step = step(store, sql, moved).await?;
+        removed += step;
+        if step < STEP.unsigned_abs() {
+            return Ok(removed);
+        }
+        tokio::time::sleep(started.elapsed() * REST).await;
+    }
+}
+
+async fn step(store: &SqliteStore, sql: &'static str, moved: &str) -> StoreResult<u64> {
+    let mut txn = store.writer.begin().await?;
+    let done = sqlx::query(sql).bind(moved).bind(STEP).execute(&mut *txn).await.context(PURGING)?;
+    txn.commit(None).await?;
+    Ok(done.rows_affected())
+}

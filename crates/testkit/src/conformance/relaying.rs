@@ -1,0 +1,174 @@
+//! What the properties of the outbox have in common: a relay that owns all shards, and events told apart by their text.
+
+use std::time::{Duration, Instant};
+
+use oncebox_core::{
+    Admin, BatchBounds, BoxError, Event, EventFilter, HeldEvent, Lease, Outbox, OutboxAdmin, OutboxEntry,
+    ParkedEvent, SHARDS, Settlement, Store, StoredEvent,
+};
+use uuid::Uuid;
+
+use super::fixture::Fixture;
+use super::subject::Subject;
+
+/// Longer than any test.
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+/// Bounds that no test reaches unless it wants to.
+pub(super) const WIDE: BatchBounds = BatchBounds { messages: 10_000, bytes: 64 * 1024 * 1024 };
+/// How long a property waits for what must happen soon.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A database with a relay that owns all its shards.
+pub(super) struct Relaying<T: Subject> {
+    pub(super) inner: Fixture<T>,
+    pub(super) store: T::Store,
+    pub(super) relay: Uuid,
+    pub(super) leases: Vec<Lease>,
+}
+
+impl<T: Subject> Relaying<T> {
+    pub(super) async fn start() -> Result<Self, BoxError> {
+        let inner = Fixture::<T>::start().await?;
+        let (store, relay) = (inner.store.clone(), Uuid::now_v7());
+        let leases = store.lease(relay, "first", HOUR).await?.held;
+        assert_eq!(leases.len(), usize::from(SHARDS), "a relay alone owns all shards");
+        Ok(Self { inner, store, relay, leases })
+    }
+
+    /// Writes events in a transaction of their own.
+    pub(super) async fn emit(&self, events: &[Event]) -> Result<(), BoxError> {
+        emit::<T>(&self.inner, &self.store, events).await
+    }
+
+    /// What is to be published of a topic now, in all shards.
+    pub(super) async fn next(&self, topic: &str) -> Result<Vec<StoredEvent>, BoxError> {
+        Ok(self.store.next_events(topic, &all_shards(), WIDE).await?)
+    }
+
+    /// [`Relaying::next`], the texts only.
+    pub(super) async fn next_texts(&self, topic: &str) -> Result<Vec<String>, BoxError> {
+        Ok(texts(&self.next(topic).await?))
+    }
+
+    /// Every event of the outbox, whatever its state.
+    pub(super) async fn entries(&self) -> Result<Vec<OutboxEntry>, BoxError> {
+        Ok(self.store.events(&every()).await?)
+    }
+
+    /// The event with that text.
+    pub(super) async fn entry(&self, text: &str) -> Result<OutboxEntry, BoxError> {
+        let found = self.entries().await?.into_iter().find(|entry| text_of(&entry.event) == text);
+        found.ok_or_else(|| format!("{text} is not in the outbox").into())
+    }
+
+    /// The sink has confirmed these.
+    pub(super) async fn publish(&self, texts: &[&str], keep: bool) -> Result<(), BoxError> {
+        let published = self.seqs(texts).await?;
+        self.settle(Settlement { published, keep, ..self.settlement() }).await
+    }
+
+    /// The delivery of this one failed.
+    pub(super) async fn fail(&self, text: &str, delay: Duration) -> Result<(), BoxError> {
+        let held = self.held(text, delay, Some("the broker said no")).await?;
+        self.settle(Settlement { held: vec![held], ..self.settlement() }).await
+    }
+
+    /// The first failed, and the second was not tried because it is behind it.
+    pub(super) async fn fail_with_follower(
+        &self,
+        failed: &str,
+        behind: &str,
+        delay: Duration,
+    ) -> Result<(), BoxError> {
+        let failed = self.held(failed, delay, Some("the broker said no")).await?;
+        let behind = self.held(behind, delay, None).await?;
+        self.settle(Settlement { held: vec![failed, behind], ..self.settlement() }).await
+    }
+
+    /// This one is given up.
+    pub(super) async fn park(&self, text: &str) -> Result<(), BoxError> {
+        let parked = ParkedEvent { seq: self.entry(text).await?.event.seq, error: "too large".to_owned() };
+        self.settle(Settlement { parked: vec![parked], ..self.settlement() }).await
+    }
+
+    pub(super) async fn held(
+        &self,
+        text: &str,
+        delay: Duration,
+        error: Option<&str>,
+    ) -> Result<HeldEvent, BoxError> {
+        let seq = self.entry(text).await?.event.seq;
+        Ok(HeldEvent { seq, delay, error: error.map(str::to_owned) })
+    }
+
+    pub(super) async fn settle(&self, settlement: Settlement) -> Result<(), BoxError> {
+        Ok(self.store.settle(&settlement).await?)
+    }
+
+    /// An empty settlement of this relay.
+    pub(super) fn settlement(&self) -> Settlement {
+        Settlement { leases: self.leases.clone(), ..Settlement::default() }
+    }
+
+    pub(super) async fn seqs(&self, texts: &[&str]) -> Result<Vec<i64>, BoxError> {
+        let mut seqs = Vec::new();
+        for text in texts {
+            seqs.push(self.entry(text).await?.event.seq);
+        }
+        Ok(seqs)
+    }
+
+    /// The outbox in the status, counted up to a thousand.
+    pub(super) async fn status(&self) -> Result<oncebox_core::OutboxStatus, BoxError> {
+        Ok(self.store.status(1000).await?.outbox)
+    }
+}
+
+/// Writes events in a transaction of their own, through that store.
+pub(super) async fn emit<T: Subject>(
+    f: &Fixture<T>,
+    store: &T::Store,
+    events: &[Event],
+) -> Result<(), BoxError> {
+    let mut txn = store.claim(&f.consumer, &[]).await?.txn;
+    oncebox_core::emit_all::<T::Store>(&mut txn, events).await?;
+    Ok(store.commit(txn, None).await?)
+}
+
+/// An event with that text as its payload.
+pub(super) fn event(topic: &str, key: &str, text: &str) -> Event {
+    Event::to(topic).key(key).bytes(text.to_owned())
+}
+
+pub(super) fn text_of(event: &StoredEvent) -> String {
+    String::from_utf8_lossy(event.payload.as_deref().unwrap_or_default()).into_owned()
+}
+
+pub(super) fn texts(events: &[StoredEvent]) -> Vec<String> {
+    events.iter().map(text_of).collect()
+}
+
+pub(super) fn all_shards() -> Vec<u16> {
+    (0..SHARDS).collect()
+}
+
+pub(super) fn every() -> EventFilter {
+    EventFilter { limit: 20_000, ..EventFilter::default() }
+}
+
+/// Asks again and again until the answer is there.
+pub(super) async fn eventually<R, F>(what: &str, mut ask: impl FnMut() -> F) -> Result<R, BoxError>
+where
+    F: Future<Output = Result<Option<R>, BoxError>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await? {
+            return Ok(answer);
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{what}: not within {} seconds", PATIENCE.as_secs()).into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
