@@ -25,6 +25,23 @@ pub enum Error {
     /// The client cannot go on and must be built anew.
     #[error("the Kafka client cannot go on: {0}")]
     Fatal(String),
+    /// Events go to a topic that is not there.
+    #[error("topic {0} does not exist: create it, or correct the topic of the events; they wait until then")]
+    UnknownTopic(String),
+    /// A batch was not published, or not all of it.
+    #[error(
+        "{missing} of {events} events to {topic} were not confirmed: {reason}; they will be published again"
+    )]
+    NotPublished {
+        /// Where they go.
+        topic: String,
+        /// How many of them are not known to be at the broker.
+        missing: usize,
+        /// How many there were.
+        events: usize,
+        /// Why.
+        reason: String,
+    },
     /// A request to the cluster failed.
     #[error("{what}: {reason}")]
     Request {

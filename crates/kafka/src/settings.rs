@@ -1,4 +1,4 @@
-//! How to reach a cluster, and the librdkafka properties that follow from what oncebox promises.
+//! How to reach a cluster, and the configuration of each client of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,48 +7,10 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
 use crate::error::Error;
+use crate::properties::{CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, PRODUCER_MUSTS, RESERVED, is_chosen};
 use crate::secrets::{Secrets, is_secret};
+use crate::sink::KafkaSink;
 use crate::source::KafkaSource;
-
-/// What we promise depends on these, so nobody may set them.
-const RESERVED: [(&str, &str); 13] = [
-    ("bootstrap.servers", "name the brokers where the cluster is named"),
-    ("metadata.broker.list", "name the brokers where the cluster is named"),
-    ("group.id", "the group is the consumer's name, or what `group` says"),
-    ("group.protocol", "only the classic protocol is supported yet"),
-    ("enable.auto.commit", "offsets are committed after the database has committed"),
-    ("auto.commit.enable", "offsets are committed after the database has committed"),
-    ("enable.auto.offset.store", "offsets are committed after the database has committed"),
-    ("auto.offset.reset", "a gap must stop the partition; where a new consumer begins is what `start` says"),
-    ("isolation.level", "messages of aborted transactions must not be applied"),
-    ("check.crcs", "a damaged message must not be applied"),
-    ("enable.partition.eof", "it is used by nobody and costs an event per partition"),
-    ("allow.auto.create.topics", "a misspelt topic must be an error, not a new topic"),
-    ("log.queue", "logs are read from a queue"),
-];
-
-/// Defaults that may be overridden.
-///
-/// They keep the memory of a process small whatever the backlog is: up to `queued.max.messages.kbytes` for each partition,
-/// and a fetch more. Two of them look odd. When a partition has enough in its queue librdkafka waits
-/// `fetch.queue.backoff.ms` before it looks again: a second by default, in which a queue as short as ours has long run dry.
-/// And there is one fetch at a time for each broker: one that waits there for partitions without news, for
-/// `fetch.wait.max.ms`, holds up a busy partition whose queue has run dry meanwhile.
-const DEFAULTS: [(&str, &str); 10] = [
-    ("client.id", "oncebox"),
-    ("partition.assignment.strategy", "cooperative-sticky"),
-    ("queued.max.messages.kbytes", "1024"),
-    ("fetch.queue.backoff.ms", "10"),
-    ("fetch.message.max.bytes", "262144"),
-    ("fetch.max.bytes", "8388608"),
-    ("fetch.wait.max.ms", "50"),
-    ("fetch.error.backoff.ms", "200"),
-    ("topic.metadata.refresh.interval.ms", "30000"),
-    ("statistics.interval.ms", "5000"),
-];
-
-/// Names for the same property: who sets one means both.
-const ALIASES: [(&str, &str); 1] = [("fetch.message.max.bytes", "max.partition.fetch.bytes")];
 
 /// A Kafka cluster: its brokers and how to talk to them. Cheap enough to clone.
 #[derive(Clone)]
@@ -74,6 +36,12 @@ impl Kafka {
     /// A source that reads these topics.
     pub fn source(&self, topics: impl IntoIterator<Item = impl Into<String>>) -> KafkaSource {
         KafkaSource::new(self.clone(), topics.into_iter().map(Into::into).collect())
+    }
+
+    /// A sink that publishes events: to the topic that each event names.
+    #[must_use]
+    pub fn sink(&self) -> KafkaSink {
+        KafkaSink::new(self.clone())
     }
 
     /// The first property that may not be set, as an error: for checking a configuration before it runs.
@@ -120,12 +88,7 @@ impl Kafka {
     /// For a member of a group.
     pub(crate) fn consumer_config(&self, group: &str) -> Result<ClientConfig, Error> {
         let mut config = self.client_config()?;
-        for (name, value) in DEFAULTS {
-            let alias = ALIASES.iter().find(|(property, _)| *property == name).map(|(_, alias)| *alias);
-            if self.get(name).is_none() && alias.is_none_or(|alias| self.get(alias).is_none()) {
-                config.set(name, value);
-            }
-        }
+        self.fill_up(&mut config, &CONSUMER_DEFAULTS);
         config
             .set("group.id", group)
             .set("group.protocol", "classic")
@@ -136,6 +99,25 @@ impl Kafka {
             .set("check.crcs", "true")
             .set("enable.partition.eof", "false");
         Ok(config)
+    }
+
+    /// For the sink.
+    pub(crate) fn producer_config(&self) -> Result<ClientConfig, Error> {
+        let mut config = self.client_config()?;
+        self.fill_up(&mut config, &PRODUCER_DEFAULTS);
+        for (name, value) in PRODUCER_MUSTS {
+            config.set(name, value);
+        }
+        Ok(config)
+    }
+
+    /// Adds the defaults for which the user has not chosen another value.
+    fn fill_up(&self, config: &mut ClientConfig, defaults: &[(&str, &str)]) {
+        for (name, value) in defaults {
+            if !is_chosen(name, |property| self.get(property).is_some()) {
+                config.set(*name, *value);
+            }
+        }
     }
 }
 
@@ -170,6 +152,31 @@ mod tests {
         assert_eq!(config.get("client.id"), Some("mine"));
         assert_eq!(config.get("fetch.message.max.bytes"), None);
         assert_eq!(config.get("auto.offset.reset"), Some("error"));
+    }
+
+    #[test]
+    fn one_table_serves_source_and_sink() {
+        let kafka = Kafka::brokers("b")
+            .property("message.max.bytes", "20000000")
+            .property("statistics.interval.ms", "1000")
+            .property("queue.buffering.max.ms", "7");
+        let consumer = kafka.consumer_config("g").expect("valid");
+        assert_eq!(consumer.get("fetch.max.bytes"), None, "a fetch must hold the largest message");
+        assert_eq!(consumer.get("statistics.interval.ms"), Some("1000"));
+        let producer = kafka.producer_config().expect("valid");
+        assert_eq!(producer.get("message.max.bytes"), Some("20000000"));
+        assert_eq!(producer.get("statistics.interval.ms"), Some("0"));
+        assert_eq!(producer.get("linger.ms"), None);
+        assert_eq!(producer.get("message.timeout.ms"), Some("0"));
+    }
+
+    #[test]
+    fn what_the_order_of_events_depends_on_is_refused() {
+        for name in ["enable.idempotence", "acks", "transactional.id", "delivery.timeout.ms", "max.in.flight"]
+        {
+            let error = Kafka::brokers("b").property(name, "1").validate().expect_err("reserved");
+            assert!(error.to_string().contains(name), "{error}");
+        }
     }
 
     #[test]

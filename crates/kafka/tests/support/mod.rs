@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, unreachable_pub)]
 
+pub mod events;
 pub mod gauges;
 pub mod memory;
 pub mod produce;

@@ -1,0 +1,76 @@
+//! Publishes events to Kafka.
+
+mod batch;
+mod blocking;
+mod failure;
+mod pool;
+mod producer;
+mod reports;
+mod topics;
+mod trouble;
+
+use std::fmt;
+
+use oncebox_core::{BoxError, Delivery, OutgoingEvent, Sink};
+
+use crate::error::Error;
+use crate::settings::Kafka;
+use batch::Batch;
+use pool::Pool;
+use topics::Topics;
+
+/// How many batches may be under way at once: each has a producer of its own.
+const BATCHES: usize = 4;
+
+/// Publishes events: the topic, the key, the payload and the headers are those of the event, the timestamp is when it was
+/// written.
+///
+/// Topics are never created: events to one that does not exist wait for it. While no broker can be reached events wait as
+/// well. An event that the broker refuses for its own sake, such as one that is larger than its topic allows, is given up.
+pub struct KafkaSink {
+    pool: Pool,
+    topics: Topics,
+}
+
+impl KafkaSink {
+    pub(crate) fn new(kafka: Kafka) -> Self {
+        Self { pool: Pool::new(kafka, BATCHES), topics: Topics::default() }
+    }
+
+    async fn publish(&self, topic: &str, events: &[OutgoingEvent]) -> Result<Vec<Delivery>, Error> {
+        let mut leased = self.pool.lease(topic).await?;
+        self.topics.make_sure_of(topic, leased.producer()).await?;
+        let mut batch = Batch::new(events);
+        while let Some(run) = batch.next_run() {
+            if leased.producer().is_spent() {
+                leased.replace(topic).await?;
+            }
+            let reports = leased.producer().send(run.iter().map(|at| &events[*at])).await?;
+            if let Err(code) = batch.settle(&run, &reports) {
+                self.topics.forget(topic);
+                let stopped_by = leased.producer().stopped_by();
+                return Err(failure::of_batch(topic, batch.undecided(), events.len(), code, stopped_by));
+            }
+        }
+        Ok(batch.into_deliveries())
+    }
+}
+
+impl Sink for KafkaSink {
+    async fn deliver(&self, events: &[OutgoingEvent]) -> Result<Vec<Delivery>, BoxError> {
+        match events.first() {
+            Some(first) => Ok(self.publish(first.topic(), events).await?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn concurrency(&self) -> usize {
+        BATCHES
+    }
+}
+
+impl fmt::Debug for KafkaSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaSink").field("kafka", self.pool.kafka()).finish_non_exhaustive()
+    }
+}

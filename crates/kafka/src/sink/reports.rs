@@ -1,0 +1,163 @@
+//! What librdkafka calls back with: the delivery reports of the run under way, and trouble.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use oncebox_core::failpoint;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::ProducerContext;
+use tokio::sync::Notify;
+
+use super::trouble::Trouble;
+use crate::callbacks::log;
+use crate::secrets::Secrets;
+
+/// How long nothing may be confirmed before we say so.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often the queue of a producer that has stopped is purged.
+const PURGE_AGAIN: Duration = Duration::from_millis(50);
+
+/// What became of one event of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Report {
+    /// The broker has it.
+    Delivered,
+    /// It cannot be sent at all; it has not reached the broker.
+    Refused(RDKafkaErrorCode),
+    /// It was not confirmed; the broker may have it.
+    Failed(RDKafkaErrorCode),
+}
+
+/// The context of a producer. It has one run at a time, so the place in the run is all that a report must carry.
+pub(super) struct Reports {
+    run: Mutex<Run>,
+    news: Notify,
+    trouble: Arc<Trouble>,
+    secrets: Secrets,
+}
+
+#[derive(Default)]
+struct Run {
+    reports: Vec<Report>,
+    left: usize,
+    /// Something failed: the producer must not be used for another run.
+    spent: bool,
+    stopped_by: Option<String>,
+}
+
+impl Reports {
+    pub(super) fn new(trouble: Arc<Trouble>, secrets: Secrets) -> Self {
+        Self { run: Mutex::default(), news: Notify::new(), trouble, secrets }
+    }
+
+    pub(super) fn begin(&self, events: usize) {
+        let mut run = self.run();
+        run.reports.clear();
+        run.reports.resize(events, Report::Failed(RDKafkaErrorCode::InProgress));
+        run.left = events;
+    }
+
+    pub(super) fn note(&self, at: usize, report: Report) {
+        let mut run = self.run();
+        if run.left == run.reports.len() {
+            failpoint("relay-before-report");
+        }
+        let failed_first = matches!(report, Report::Failed(_)) && !run.spent;
+        run.spent |= failed_first;
+        run.reports[at] = report;
+        run.left -= 1;
+        if run.left == 0 || failed_first {
+            drop(run);
+            self.news.notify_one();
+        }
+    }
+
+    /// Waits until all events of the run are reported, however long it takes. Calls `purge` now and then once something has
+    /// failed.
+    pub(super) async fn all(&self, topic: &str, purge: impl Fn()) -> Vec<Report> {
+        loop {
+            let (left, spent) = self.still_going();
+            if left == 0 {
+                break;
+            }
+            // A producer that has stopped purges its queue, but only once: what is put there a moment later, or comes back
+            // from a broken connection, would stay for ever.
+            if spent {
+                purge();
+            }
+            let patience = if spent { PURGE_AGAIN } else { PATIENCE };
+            let news = tokio::time::timeout(patience, self.news.notified()).await;
+            if news.is_err() && !spent && self.still_going() == (left, false) {
+                self.trouble.still_waiting(topic, left);
+            }
+        }
+        let mut run = self.run();
+        if !run.spent {
+            self.trouble.is_over();
+        }
+        std::mem::take(&mut run.reports)
+    }
+
+    fn still_going(&self) -> (usize, bool) {
+        let run = self.run();
+        (run.left, run.spent)
+    }
+
+    /// Whether all that was sent is reported, and nothing failed.
+    pub(super) fn is_clean(&self) -> bool {
+        let run = self.run();
+        run.left == 0 && !run.spent
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.run().spent
+    }
+
+    /// Why librdkafka has stopped the producer.
+    pub(super) fn stopped_by(&self) -> Option<String> {
+        self.run().stopped_by.clone()
+    }
+
+    fn run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, at: usize) {
+        let report = match result {
+            Ok(_) => Report::Delivered,
+            Err((error, _)) => {
+                Report::Failed(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown))
+            }
+        };
+        self.note(at, report);
+    }
+}
+
+impl ClientContext for Reports {
+    /// Lost connections and stopped producers are errors to librdkafka. We say ourselves what they mean for the events.
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        let known = matches!(facility, "FAIL" | "ERROR" | "FATAL" | "PARTCNT");
+        log(&self.secrets, if known { RDKafkaLogLevel::Debug } else { level }, facility, text);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let reason = self.secrets.removed_from(reason);
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+            let mut run = self.run();
+            run.spent = true;
+            run.stopped_by = Some(reason);
+            drop(run);
+            self.news.notify_one();
+        } else {
+            self.trouble.note(reason);
+        }
+    }
+}

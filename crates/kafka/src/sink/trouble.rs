@@ -1,0 +1,47 @@
+//! Says that Kafka does not confirm events: once in a while, not for every batch and broker.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+/// How often it is said.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// What is wrong with the cluster, as far as the producers of a sink know.
+#[derive(Debug, Default)]
+pub(super) struct Trouble(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<String>,
+    said: Option<Instant>,
+}
+
+impl Trouble {
+    /// librdkafka goes on by itself after all of these; they only have to be seen when they matter.
+    pub(super) fn note(&self, reason: String) {
+        self.state().last = Some(reason);
+    }
+
+    pub(super) fn still_waiting(&self, topic: &str, events: usize) {
+        let mut state = self.state();
+        if state.said.is_none_or(|said| said.elapsed() >= AGAIN) {
+            state.said = Some(Instant::now());
+            let problem = state.last.as_deref().unwrap_or("no broker has answered");
+            warn!(topic, events, problem, "Kafka does not confirm events; they wait");
+        }
+    }
+
+    pub(super) fn is_over(&self) {
+        let mut state = self.state();
+        state.last = None;
+        if state.said.take().is_some() {
+            info!("Kafka confirms events again");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
