@@ -1,11 +1,11 @@
-//! Deducts stock for every message, once.
+//! Deducts stock for every message, once, and tells the next service about it.
 
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::{Admin, Inbox, selector::Selector};
+use oncebox::{Admin, Emit, Event, Inbox, Relay, selector::Selector};
 use sqlx::PgConnection;
 
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, serde::Serialize)]
 struct StockUpdate {
     sku: String,
     qty: i32,
@@ -15,20 +15,23 @@ async fn deduct(tx: &mut PgConnection, update: StockUpdate) -> oncebox::Result {
     sqlx::query("UPDATE stock SET on_hand = on_hand - $1 WHERE sku = $2")
         .bind(update.qty)
         .bind(&update.sku)
-        .execute(tx)
+        .execute(&mut *tx)
         .await?;
+    tx.emit(Event::to("stock.changed").key(&update.sku).json(&update)?).await?;
     Ok(())
+}
+
+async fn ctrl_c() {
+    tokio::signal::ctrl_c().await.ok();
 }
 
 #[tokio::main]
 async fn main() -> oncebox::Result {
+    let kafka = Kafka::brokers("localhost:9092");
     let store = PgStore::connect("postgres://erp@localhost/erp").await?;
     store.migrate().await?;
-    Inbox::new("stock", store)?
-        .id(Selector::Header("event_id".into()))
-        .typed(deduct)
-        .run(Kafka::brokers("localhost:9092").source(["stock.updates"]), async {
-            tokio::signal::ctrl_c().await.ok();
-        })
-        .await
+    let relay = tokio::spawn(Relay::new(store.clone()).sink(kafka.sink()).run(ctrl_c()));
+    let inbox = Inbox::new("stock", store)?.id(Selector::Header("event_id".into())).typed(deduct);
+    inbox.run(kafka.source(["stock.updates"]), ctrl_c()).await?;
+    relay.await?
 }

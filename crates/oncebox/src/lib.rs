@@ -18,12 +18,13 @@
 //! | `kafka` | [`kafka`]: the Kafka source |
 //! | `postgres` | [`postgres`]: the PostgreSQL store |
 //! | `sqlite` | [`sqlite`]: the SQLite store |
+//! | `webhook` | [`webhook`]: the sink that delivers events over HTTP |
 //!
 //! # What it promises
 //!
 //! The effect of a message on the database of its handler is applied once per (tenant, consumer, message id) within the
 //! retention horizon. A handler may be *invoked* more than once (crash, deadlock, isolation of a failing batch); its effect
-//! commits once. What is not in the transaction (mail, HTTP) is not covered.
+//! commits once. What is not in the transaction (mail, HTTP) is at least once, through the outbox, with a stable event id.
 
 #[doc(no_inline)]
 pub use oncebox_core::*;
@@ -34,3 +35,5 @@ pub use oncebox_kafka as kafka;
 pub use oncebox_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use oncebox_sqlite as sqlite;
+#[cfg(feature = "webhook")]
+pub use oncebox_webhook as webhook;

@@ -6,5 +6,5 @@ fn the_example_in_the_readme_is_the_one_that_is_built() {
     let example = include_str!("../../../examples/first.rs");
     assert!(readme.contains(example.trim()), "README.md and examples/first.rs differ");
     let lines = example.lines().count();
-    assert!(lines <= 35, "{lines} lines are too many for a first example");
+    assert!(lines <= 40, "{lines} lines are too many for a first example");
 }

@@ -1,0 +1,152 @@
+//! What an answer means for the event.
+
+use std::time::{Duration, SystemTime};
+
+use http::response::Parts;
+use http::{Response, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
+
+use crate::text::one_line;
+
+/// As much of an answer is read. A connection whose answer is longer is not used again.
+const MAX_READ: usize = 8 * 1024;
+/// How long to wait for the rest of an answer whose status is known.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// As much of an answer is shown.
+const MAX_SHOWN: usize = 200;
+/// No receiver can hold an event back for longer.
+const LONGEST_DELAY: Duration = Duration::from_secs(60 * 60);
+
+/// What the receiver answered: its status decides, its text is for people.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    head: Parts,
+    body: Vec<u8>,
+}
+
+/// What follows from an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict<'a> {
+    Delivered,
+    /// Try again; the receiver may have said when.
+    Later(Option<Duration>),
+    /// Points elsewhere.
+    Elsewhere(&'a str),
+    Refused,
+}
+
+impl Answer {
+    /// Reads the beginning of the answer, as far as it comes in time. The status is known already, so that an answer that
+    /// breaks off or never ends changes nothing.
+    pub(crate) async fn read(response: Response<Incoming>, deadline: Instant) -> Self {
+        let (head, mut rest) = response.into_parts();
+        let deadline = deadline.min(Instant::now() + PATIENCE);
+        let mut body = Vec::new();
+        while body.len() < MAX_READ
+            && let Ok(Some(Ok(frame))) = timeout_at(deadline, rest.frame()).await
+        {
+            if let Some(data) = frame.data_ref() {
+                body.extend_from_slice(&data[..data.len().min(MAX_READ - body.len())]);
+            }
+        }
+        Self { head, body }
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict<'_> {
+        match self.head.status {
+            status if status.is_success() => Verdict::Delivered,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
+                Verdict::Later(self.retry_after())
+            }
+            status if status.is_server_error() => Verdict::Later(self.retry_after()),
+            status if status.is_redirection() => match self.header(header::LOCATION) {
+                Some(location) => Verdict::Elsewhere(location),
+                None => Verdict::Refused,
+            },
+            _ => Verdict::Refused,
+        }
+    }
+
+    /// The status and the beginning of the text, cleaned.
+    pub(crate) fn shown(&self, clean: impl Fn(&str) -> String) -> String {
+        let text = one_line(&clean(&String::from_utf8_lossy(&self.body)), MAX_SHOWN);
+        if text.is_empty() { self.head.status.to_string() } else { format!("{}: {text}", self.head.status) }
+    }
+
+    fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.head.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.header(header::RETRY_AFTER).and_then(|text| delay(text, SystemTime::now()))
+    }
+}
+
+/// `Retry-After` in seconds or as a date. Now, or a time that is over, means nothing: a receiver in trouble is not to be
+/// asked without a pause.
+fn delay(text: &str, now: SystemTime) -> Option<Duration> {
+    let text = text.trim();
+    let delay = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        Duration::from_secs(text.parse().unwrap_or(u64::MAX))
+    } else {
+        httpdate::parse_http_date(text).ok()?.duration_since(now).ok()?
+    };
+    Some(delay.min(LONGEST_DELAY)).filter(|delay| !delay.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, headers: &[(&str, &str)]) -> Answer {
+        let mut response = Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(*name, *value);
+        }
+        Answer { head: response.body(()).unwrap().into_parts().0, body: Vec::new() }
+    }
+
+    #[test]
+    fn the_status_decides() {
+        for status in [200, 201, 202, 204, 299] {
+            assert_eq!(answer(status, &[]).verdict(), Verdict::Delivered, "{status}");
+        }
+        for status in [408, 425, 429, 500, 501, 502, 503, 504, 599] {
+            assert_eq!(answer(status, &[]).verdict(), Verdict::Later(None), "{status}");
+        }
+        for status in [304, 400, 401, 403, 404, 409, 410, 413, 422, 431, 600] {
+            assert_eq!(answer(status, &[]).verdict(), Verdict::Refused, "{status}");
+        }
+        for status in [301, 302, 303, 307, 308] {
+            let moved = answer(status, &[("location", "/there")]);
+            assert_eq!(moved.verdict(), Verdict::Elsewhere("/there"), "{status}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_and_bounded() {
+        let now = httpdate::parse_http_date("Mon, 16 Nov 2026 10:00:00 GMT").unwrap();
+        let cases = [
+            ("7", Some(7)),
+            (" 7 ", Some(7)),
+            ("0", None),
+            ("-7", None),
+            ("soon", None),
+            ("", None),
+            ("86400", Some(3600)),
+            ("99999999999999999999999", Some(3600)),
+            ("Mon, 16 Nov 2026 10:00:09 GMT", Some(9)),
+            ("Mon, 16 Nov 2026 09:59:59 GMT", None),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(3600)),
+        ];
+        for (text, seconds) in cases {
+            assert_eq!(delay(text, now), seconds.map(Duration::from_secs), "{text:?}");
+        }
+        assert_eq!(
+            answer(503, &[("retry-after", "9")]).verdict(),
+            Verdict::Later(Some(Duration::from_secs(9)))
+        );
+    }
+}
