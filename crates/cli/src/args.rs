@@ -1,8 +1,14 @@
 //! The command line.
 
+mod dead;
+mod outbox;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use dead::{DeadAction, DeadChange, DeadSelection};
+pub(crate) use outbox::{OutboxAction, OutboxChange, OutboxSelection};
 
 /// Every message changes your database once.
 #[derive(Debug, Parser)]
@@ -71,7 +77,7 @@ pub(crate) enum Command {
     },
     /// Run everything the configuration declares, until SIGTERM or SIGINT.
     Run,
-    /// Show consumers, positions, lag, suppressed duplicates and dead letters.
+    /// Show consumers, positions, lag, suppressed duplicates, dead letters and the outbox.
     Status {
         #[command(flatten)]
         output: OutputArg,
@@ -81,7 +87,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: DeadAction,
     },
-    /// Remove old receipts now.
+    /// Look at the events of the outbox, retry or drop them.
+    Outbox {
+        #[command(subcommand)]
+        action: OutboxAction,
+    },
+    /// Remove old receipts and published events now.
     Purge {
         /// Only count what would be removed.
         #[arg(long)]
@@ -125,71 +136,6 @@ pub(crate) enum MigrateAction {
     },
     /// Print the statements without running them.
     Sql,
-}
-
-/// Which dead letters are meant: numbers, or a filter.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DeadSelection {
-    /// Numbers of dead letters, as `oncebox dead list` shows them.
-    pub(crate) numbers: Vec<i64>,
-    /// All of this consumer.
-    #[arg(long)]
-    pub(crate) consumer: Option<String>,
-    /// All of this topic.
-    #[arg(long)]
-    pub(crate) topic: Option<String>,
-    /// All of this tenant.
-    #[arg(long)]
-    pub(crate) tenant: Option<String>,
-    /// All with this message id.
-    #[arg(long)]
-    pub(crate) message_id: Option<String>,
-    /// All with this key.
-    #[arg(long)]
-    pub(crate) key: Option<String>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum DeadAction {
-    /// List dead letters.
-    List {
-        #[command(flatten)]
-        selection: DeadSelection,
-        /// At most this many.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-        limit: u32,
-        /// Only above this number: the next page.
-        #[arg(long, default_value_t = 0)]
-        after: i64,
-        #[command(flatten)]
-        output: OutputArg,
-    },
-    /// Show one dead letter whole.
-    Show {
-        /// Its number.
-        number: i64,
-        #[command(flatten)]
-        output: OutputArg,
-    },
-    /// Run the handler again and remove the dead letter, in one transaction.
-    Replay(DeadChange),
-    /// Remove dead letters for good. Their receipts stay.
-    Drop(DeadChange),
-}
-
-/// What changes dead letters.
-#[derive(Debug, Args)]
-pub(crate) struct DeadChange {
-    #[command(flatten)]
-    pub(crate) selection: DeadSelection,
-    /// Everything, when no other filter is given.
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// Only show which ones it would be.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    #[command(flatten)]
-    pub(crate) output: OutputArg,
 }
 
 #[cfg(test)]

@@ -64,6 +64,8 @@ struct LoopHealth {
     last_success_age_seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alarm: Option<String>,
 }
 
 fn health(monitor: &Monitor) -> Health {
@@ -76,12 +78,13 @@ fn health(monitor: &Monitor) -> Health {
             name: report.name,
             detail: report.detail,
             error: report.error,
+            alarm: report.alarm,
         })
         .collect();
     Health { healthy: loops.iter().all(|l| l.healthy), loops }
 }
 
-/// Red when a loop stalls or a partition stands still.
+/// Red when a loop stalls, a partition stands still, or events wait for too long.
 async fn healthz(State(shown): State<Shown>) -> impl IntoResponse {
     let health = health(&shown.monitor);
     let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

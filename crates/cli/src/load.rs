@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use oncebox_core::Settings;
-use oncebox_core::config::{Config, InboxConfig, KafkaConfig};
+use oncebox_core::config::{Config, InboxConfig, KafkaConfig, OutboxConfig, WebhookConfig};
+use oncebox_core::{ByEvent, RelaySettings, Settings};
 use oncebox_kafka::Kafka;
+use oncebox_webhook::Webhook;
 
 use crate::exit::Failure;
 
@@ -37,10 +38,39 @@ pub(crate) fn settings(config: &Config, inbox: &InboxConfig) -> Settings {
     }
 }
 
+/// The settings of the relay. Its name says where it runs.
+pub(crate) fn relay_settings(outbox: &OutboxConfig) -> RelaySettings {
+    let default = RelaySettings::default();
+    let name = match nix::unistd::gethostname() {
+        Ok(host) => format!("{} on {}", default.name, host.to_string_lossy()),
+        Err(_) => default.name,
+    };
+    RelaySettings {
+        name,
+        source: outbox.source.clone(),
+        keep: outbox.keep,
+        lease: outbox.lease,
+        batch: outbox.batch,
+        poll: default.poll,
+    }
+}
+
 /// The Kafka client of the configuration.
 pub(crate) fn kafka(config: &KafkaConfig) -> Kafka {
     config
         .properties
         .iter()
         .fold(Kafka::brokers(config.brokers.as_str()), |kafka, (name, value)| kafka.property(name, value))
+}
+
+/// The sink of a webhook.
+pub(crate) fn webhook(config: &WebhookConfig) -> Result<ByEvent<Webhook>, oncebox_webhook::Error> {
+    let mut webhook = Webhook::to(config.url.expose())?.timeout(config.timeout).at_once(config.at_once);
+    if let Some(secret) = &config.secret {
+        webhook = webhook.secret(secret.expose())?;
+    }
+    for (name, value) in &config.headers {
+        webhook = webhook.header(name, value.expose())?;
+    }
+    Ok(webhook.into_sink().retry(config.retry))
 }

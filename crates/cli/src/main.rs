@@ -55,6 +55,7 @@ async fn dispatch(cli: Cli) -> CommandResult {
         Command::Run => commands::run::run(file).await,
         Command::Status { output } => commands::status::run(file, output.output).await,
         Command::Dead { action } => commands::dead::run(file, action).await,
+        Command::Outbox { action } => commands::outbox::run(file, action).await,
         Command::Purge { dry_run, output } => commands::purge::run(file, dry_run, output.output).await,
         Command::Completions { shell } => commands::completions::run(shell),
     }

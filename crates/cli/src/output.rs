@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 use jiff::Timestamp;
+use oncebox_core::Headers;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// Writes a line to stdout. A reader that went away (`| head`) is no error.
 pub(crate) fn line(text: &str) -> io::Result<()> {
@@ -44,6 +46,27 @@ pub(crate) fn time(ms: i64) -> String {
 /// `None` as a dash.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
+/// Bytes as text, as far as they are text.
+pub(crate) fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Bytes that may be absent, for people.
+pub(crate) fn text(bytes: Option<&[u8]>) -> String {
+    bytes.map_or_else(|| "(none)".to_owned(), lossy)
+}
+
+/// Headers as JSON, with repeated names.
+pub(crate) fn headers(headers: &Headers) -> Vec<Value> {
+    headers.iter().map(|(name, value)| json!({"name": name, "value": value.map(lossy)})).collect()
+}
+
+/// The first line of an error, cut to what a table can show.
+pub(crate) fn short(error: &str) -> String {
+    let line = error.lines().next().unwrap_or_default();
+    if line.chars().count() <= 80 { line.to_owned() } else { line.chars().take(79).chain(['…']).collect() }
 }
 
 /// A spinner on stderr while something takes long; hidden when stderr is no terminal.

@@ -3,14 +3,16 @@
 use std::future::Future;
 
 use oncebox_core::config::{Handler, InboxConfig, PartitionReceipts, PayloadKind, StoreConfig, StoreKind};
-use oncebox_core::{Admin, Apply, ErrorClass, Retention, SqlHandlerError, Store, StoreError, StoreResult};
+use oncebox_core::{
+    Admin, Apply, ErrorClass, OutboxAdmin, Retention, SqlHandlerError, StoreError, StoreResult,
+};
 use oncebox_postgres::PgStore;
 use oncebox_sqlite::SqliteStore;
 
 use crate::exit::Failure;
 
 /// A store that can run SQL handlers from the configuration.
-pub(crate) trait SqlStore: Store + Admin {
+pub(crate) trait SqlStore: OutboxAdmin {
     /// The handler made of statements.
     type Handler: Apply<Self>;
 

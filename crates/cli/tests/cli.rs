@@ -113,7 +113,35 @@ fn a_wrong_configuration_is_told_with_its_key_and_line() {
         ),
         (at_end("[http]\nlisten = \"0.0.0.0:80\""), 16, "http.listen", "allow_remote"),
         (at_end("[purge]\nevery = \"soon\""), 16, "purge.every", "duration"),
-        (at_end("[outbox]\nrelay = true"), 16, "outbox.relay", "not supported"),
+        (at_end("[outbox]\nrelay = 1"), 16, "outbox.relay", "true or false"),
+        (at_end("[outbox]\nlease = \"1s\""), 16, "outbox.lease", "from 2s to 5m"),
+        (at_end("[[webhook]]\ntopics = [\"t\"]\nurl = \"https://a\""), 15, "webhook[0]", "relay = true"),
+        (
+            at_end("[outbox]\nrelay = true\n[[webhook]]\ntopics = [\"a b\"]\nurl = \"https://a\""),
+            18,
+            "webhook[0].topics[0]",
+            "`*` for anything",
+        ),
+        (
+            at_end("[outbox]\nrelay = true\n[[webhook]]\ntopics = [\"t\"]\nurl = \"a\""),
+            19,
+            "webhook[0].url",
+            "https://HOST/PATH",
+        ),
+        (
+            at_end(
+                "[[sweep]]\nname = \"a\"\nevery = \"1m\"\nsql = \"DELETE FROM x\"\nkey = \"id\"\nemit.topic = \"t\"",
+            ),
+            18,
+            "sweep[0].sql",
+            "SELECT",
+        ),
+        (
+            at_end("[[sweep]]\nname = \"a\"\nsql = \"SELECT 1 AS id\"\nkey = \"id\"\nemit.topic = \"t\""),
+            15,
+            "sweep[0].every",
+            "missing",
+        ),
         (
             at_end(
                 "[[inbox]]\nconsumer = \"stock\"\ntopics = [\"b\"]\nid = \"key\"\nhandler.each = [\"DELETE FROM x\"]",
@@ -159,7 +187,15 @@ fn all_problems_of_a_configuration_are_told_at_once() {
 #[test]
 fn a_configuration_that_is_not_there_is_told_with_a_hint() {
     let empty = folder();
-    for command in [&["status"][..], &["run"], &["check"], &["migrate"], &["purge"], &["dead", "list"]] {
+    for command in [
+        &["status"][..],
+        &["run"],
+        &["check"],
+        &["migrate"],
+        &["purge"],
+        &["dead", "list"],
+        &["outbox", "list"],
+    ] {
         Answer::of(empty.path(), command).exits(3).says(&["oncebox.toml", "oncebox init", "--config"]);
     }
     Answer::of(empty.path(), ["status", "--config", "other.toml"]).exits(3).says(&["other.toml"]);
@@ -171,7 +207,20 @@ fn a_configuration_that_is_not_there_is_told_with_a_hint() {
 #[test]
 fn a_daemon_with_nothing_to_do_or_wrong_sql_does_not_start() {
     let nothing = with_config("[store]\nurl = \"sqlite://test.sqlite\"\n");
-    Answer::of(nothing.path(), ["run"]).exits(3).says(&["[[inbox]]"]);
+    Answer::of(nothing.path(), ["run"]).exits(3).says(&["[[inbox]]", "[[sweep]]", "relay = true"]);
+    let nowhere = with_config("[store]\nurl = \"sqlite://test.sqlite\"\n[outbox]\nrelay = true\n");
+    Answer::of(nowhere.path(), ["run"]).exits(3).says(&[
+        "oncebox.toml:4: outbox.relay",
+        "[kafka]",
+        "[[webhook]]",
+    ]);
+
+    // What a promise depends on is not for the configuration; nothing is started with it.
+    let property = format!("{SQLITE}\n[outbox]\nrelay = true\n").replace(
+        "brokers = \"127.0.0.1:1\"",
+        "brokers = \"127.0.0.1:1\"\n[kafka.properties]\n\"acks\" = \"1\"",
+    );
+    Answer::of(with_config(&property).path(), ["run"]).exits(3).says(&["kafka.properties", "acks"]);
 
     // The table of the statement is not there: told at the start, not message by message.
     let folder = with_config(SQLITE);
@@ -193,6 +242,11 @@ fn usage_errors_exit_2() {
         &["dead"],
         &["dead", "show", "many"],
         &["dead", "list", "--limit", "0"],
+        &["outbox"],
+        &["outbox", "show", "many"],
+        &["outbox", "list", "--limit", "0"],
+        &["outbox", "list", "--state", "lost"],
+        &["outbox", "list", "--id", "17"],
         &["demo", "--messages", "0"],
         &["completions", "tcl"],
         &["status", "--log", "oncebox=nonsense=x"],
@@ -207,12 +261,16 @@ fn usage_errors_exit_2() {
 fn help_and_version() {
     let empty = folder();
     let help = Answer::of(empty.path(), ["--help"]).exits(0).stdout;
-    for command in ["demo", "init", "check", "migrate", "run", "status", "dead", "purge", "completions"] {
+    for command in
+        ["demo", "init", "check", "migrate", "run", "status", "dead", "outbox", "purge", "completions"]
+    {
         assert!(help.contains(command), "{command} is missing:\n{help}");
         Answer::of(empty.path(), [command, "--help"]).exits(0);
     }
-    for action in ["list", "show", "replay", "drop"] {
-        let help = Answer::of(empty.path(), ["dead", action, "--help"]).exits(0).stdout;
+    let dead = ["list", "show", "replay", "drop"].map(|action| ["dead", action, "--help"]);
+    let outbox = ["list", "show", "retry", "drop"].map(|action| ["outbox", action, "--help"]);
+    for action in dead.iter().chain(&outbox) {
+        let help = Answer::of(empty.path(), action).exits(0).stdout;
         assert!(help.contains("--output") && help.contains("--config"), "{help}");
     }
     let version = Answer::of(empty.path(), ["--version"]).exits(0).stdout;
@@ -256,7 +314,7 @@ fn init_writes_a_configuration_that_can_be_read() {
 fn an_unreachable_database_exits_4() {
     let folder =
         with_config(&SQLITE.replace("sqlite://test.sqlite", "postgres://u:pw-canary@127.0.0.1:1/db"));
-    for command in [&["status"][..], &["migrate"], &["dead", "list"], &["purge"]] {
+    for command in [&["status"][..], &["migrate"], &["dead", "list"], &["outbox", "list"], &["purge"]] {
         let answer = Answer::of(folder.path(), command).exits(4).says(&["PostgreSQL", "refused"]);
         assert!(!answer.to_string().contains("pw-canary"), "{answer}");
     }
@@ -285,7 +343,7 @@ fn the_commands_on_an_empty_sqlite_database() {
     let before = json(&["migrate", "status"], 1);
     assert!(before.as_array().is_some_and(|all| all.iter().all(|m| m["applied"] == false)), "{before:#}");
     Answer::of(folder.path(), ["migrate", "sql"]).exits(0);
-    Answer::of(folder.path(), ["migrate"]).exits(0).says(&["applied 1"]);
+    Answer::of(folder.path(), ["migrate"]).exits(0).says(&["applied 1", "applied 2"]);
     Answer::of(folder.path(), ["migrate", "up"]).exits(0).says(&["nothing to do"]);
     let after = json(&["migrate", "status"], 0);
     assert!(after.as_array().is_some_and(|all| all.iter().all(|m| m["applied"] == true)), "{after:#}");

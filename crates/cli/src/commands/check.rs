@@ -1,5 +1,7 @@
 //! `oncebox check`: configuration, database, schema, broker, topics, retention, durability; one line each.
 
+mod outbox;
+
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -18,6 +20,7 @@ pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
     let config = load::config(file)?;
     let mut findings = vec![ok("configuration", format!("{} is fine", file.display()))];
     findings.extend(advice(&config));
+    findings.extend(outbox::relay(&config));
     let mut unreachable = false;
     match with_store(&config.store, CheckStore { config: &config }).await {
         Ok(found) => findings.extend(found),
@@ -60,6 +63,7 @@ impl WithStore for CheckStore<'_> {
                 Err(e) => error(&subject, describe(&e)),
             });
         }
+        findings.extend(outbox::sweeps(&store, &self.config.sweeps).await);
         Ok(findings)
     }
 }
@@ -70,11 +74,8 @@ fn advice(config: &Config) -> Vec<Finding> {
     for inbox in &config.inboxes {
         for (nth, step) in inbox.handler.steps().iter().enumerate() {
             for warning in step.statement.warnings() {
-                findings.push(Finding {
-                    level: FindingLevel::Warning,
-                    subject: format!("handler of {}, statement {}", inbox.consumer, nth + 1),
-                    detail: warning,
-                });
+                let subject = format!("handler of {}, statement {}", inbox.consumer, nth + 1);
+                findings.push(self::warning(&subject, warning));
             }
         }
     }
@@ -83,6 +84,10 @@ fn advice(config: &Config) -> Vec<Finding> {
 
 fn ok(subject: &str, detail: String) -> Finding {
     Finding { level: FindingLevel::Ok, subject: subject.to_owned(), detail }
+}
+
+fn warning(subject: &str, detail: String) -> Finding {
+    Finding { level: FindingLevel::Warning, subject: subject.to_owned(), detail }
 }
 
 fn error(subject: &str, detail: String) -> Finding {

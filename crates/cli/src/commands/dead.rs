@@ -8,15 +8,11 @@ use oncebox_core::{DeadFilter, OnFailure, Replayed, StoredDeadLetter, replay};
 use serde_json::{Value, json};
 
 use crate::args::{DeadAction, DeadChange, DeadSelection, Output};
+use crate::commands::selection::{Numbered, PAGE, all_of, changed, deliberate};
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::load;
-use crate::output;
+use crate::output::{self, lossy, text};
 use crate::stores::{SqlStore, WithStore, require_schema, with_store};
-
-/// How many letters one page of a replay takes into memory.
-const PAGE: u32 = 200;
-/// How many a dry run lists.
-const MOST_SHOWN: usize = 10_000;
 
 pub(crate) async fn run(file: &Path, action: DeadAction) -> CommandResult {
     let config = load::config(file)?;
@@ -49,16 +45,16 @@ impl WithStore for Dead<'_> {
                 }
             }
             DeadAction::Replay(DeadChange { selection, all, dry_run, output }) => {
-                let filter = deliberate(selection, all)?;
+                let filter = chosen(selection, all)?;
                 if dry_run {
-                    return list(&all_of(&store, filter).await?, output.output);
+                    return list(&matching(&store, &filter).await?, output.output);
                 }
                 replay_all(&store, self.config, filter, output.output).await
             }
             DeadAction::Drop(DeadChange { selection, all, dry_run, output }) => {
-                let filter = deliberate(selection, all)?;
+                let filter = chosen(selection, all)?;
                 if dry_run {
-                    return list(&all_of(&store, filter).await?, output.output);
+                    return list(&matching(&store, &filter).await?, output.output);
                 }
                 let mut dropped = 0;
                 // A page at a time, so that no statement grows without bound.
@@ -69,11 +65,7 @@ impl WithStore for Dead<'_> {
                         break;
                     }
                 }
-                match output.output {
-                    Output::Json => output::json(&json!({"dropped": dropped}))?,
-                    Output::Table => output::line(&format!("dropped {dropped} dead letters"))?,
-                }
-                Ok(if dropped > 0 { Answer::Yes } else { Answer::No })
+                changed("dropped", dropped, "dead letters", output.output)
             }
         }
     }
@@ -93,30 +85,23 @@ fn filter(selection: DeadSelection) -> DeadFilter {
 }
 
 /// Replay and drop change things, so "everything" has to be said.
-fn deliberate(selection: DeadSelection, all: bool) -> Result<DeadFilter, Failure> {
+fn chosen(selection: DeadSelection, all: bool) -> Result<DeadFilter, Failure> {
     let chosen = filter(selection);
     let everything = DeadFilter { limit: PAGE, ..DeadFilter::default() };
-    if chosen == everything && !all {
-        return Err(Failure {
-            exit: crate::exit::Exit::Usage,
-            text: "say which dead letters: by number, by filter (--consumer, --topic, …), or --all"
-                .to_owned(),
-        });
-    }
+    deliberate("dead letters", "--consumer, --topic", chosen != everything, all)?;
     Ok(chosen)
 }
 
-/// What a dry run shows: all that match, within reason.
-async fn all_of<S: SqlStore>(store: &S, mut filter: DeadFilter) -> Result<Vec<StoredDeadLetter>, Failure> {
-    let mut all = Vec::new();
-    while all.len() < MOST_SHOWN {
-        let page = store.dead_letters(&filter).await?;
-        let Some(last) = page.last() else { return Ok(all) };
-        filter.after = last.number;
-        all.extend(page);
+impl Numbered for StoredDeadLetter {
+    fn number(&self) -> i64 {
+        self.number
     }
-    eprintln!("there may be more than these {} dead letters", all.len());
-    Ok(all)
+}
+
+/// What a dry run shows.
+async fn matching<S: SqlStore>(store: &S, filter: &DeadFilter) -> Result<Vec<StoredDeadLetter>, Failure> {
+    let page = async |after| Ok(store.dead_letters(&DeadFilter { after, ..filter.clone() }).await?);
+    all_of("dead letters", page).await
 }
 
 async fn replay_all<S: SqlStore>(
@@ -194,7 +179,7 @@ fn list(letters: &[StoredDeadLetter], output: Output) -> CommandResult {
                     output::or_dash(stored.letter.message_id.as_deref()),
                     record.coordinates(),
                     stored.letter.attempts.to_string(),
-                    short(&stored.letter.error),
+                    output::short(&stored.letter.error),
                 ]
             });
             let header =
@@ -232,8 +217,6 @@ fn show(stored: &StoredDeadLetter, output: Output) -> CommandResult {
 fn as_json(stored: &StoredDeadLetter) -> Value {
     let letter = &stored.letter;
     let record = &letter.record;
-    let headers: Vec<Value> =
-        record.headers.iter().map(|(name, value)| json!({"name": name, "value": value.map(lossy)})).collect();
     json!({
         "number": stored.number,
         "consumer": stored.consumer,
@@ -244,24 +227,10 @@ fn as_json(stored: &StoredDeadLetter) -> Value {
         "offset": record.offset,
         "key": record.key.as_deref().map(lossy),
         "payload": record.payload.as_deref().map(lossy),
-        "headers": headers,
+        "headers": output::headers(&record.headers),
         "timestamp_ms": record.timestamp_ms,
         "error": letter.error,
         "attempts": letter.attempts,
         "failed_at": output::time(stored.failed_at_ms),
     })
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn text(bytes: Option<&[u8]>) -> String {
-    bytes.map_or_else(|| "(none)".to_owned(), lossy)
-}
-
-/// The first line of an error, cut to what a table can show.
-fn short(error: &str) -> String {
-    let line = error.lines().next().unwrap_or_default();
-    if line.chars().count() <= 80 { line.to_owned() } else { line.chars().take(79).chain(['…']).collect() }
 }

@@ -5,6 +5,8 @@ pub(crate) mod completions;
 pub(crate) mod dead;
 pub(crate) mod init;
 pub(crate) mod migrate;
+pub(crate) mod outbox;
 pub(crate) mod purge;
 pub(crate) mod run;
+mod selection;
 pub(crate) mod status;

@@ -13,6 +13,8 @@ pub(crate) struct Config {
     pub(crate) brokers: String,
     pub(crate) properties: BTreeMap<String, String>,
     pub(crate) inboxes: Vec<Inbox>,
+    /// `[outbox]`: keys with the text of their values.
+    pub(crate) outbox: BTreeMap<String, String>,
     /// Further sections, as they stand in the file.
     pub(crate) more: String,
 }
@@ -37,6 +39,7 @@ impl Config {
             brokers: brokers.to_owned(),
             properties: properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             inboxes: Vec::new(),
+            outbox: BTreeMap::new(),
             more: String::new(),
         }
     }
@@ -69,7 +72,11 @@ impl Config {
                 inbox.statements.join(",\n  ")
             ));
         }
-        text.push_str(&self.more);
+        text.push_str("[outbox]\n");
+        for (name, value) in &self.outbox {
+            text.push_str(&format!("{name} = {value}\n"));
+        }
+        text.push_str(&format!("\n{}", self.more));
         text
     }
 }
@@ -135,6 +142,12 @@ impl Inbox {
     /// Adds a statement before all others.
     pub(crate) fn first(mut self, statement: &str) -> Self {
         self.statements.insert(0, statement.to_owned());
+        self
+    }
+
+    /// Adds a statement behind all others.
+    pub(crate) fn and(mut self, statement: &str) -> Self {
+        self.statements.push(statement.to_owned());
         self
     }
 

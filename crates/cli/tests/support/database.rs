@@ -178,18 +178,22 @@ impl Database {
         execute_at_server(&format!("ALTER DATABASE {} {change}", self.name)).await;
     }
 
+    /// A connection of its own (PostgreSQL only).
+    pub(crate) async fn connect(&self) -> PgConnection {
+        let options = server().database(&self.name).application_name("e2e");
+        PgConnection::connect_with(&options).await.expect("a connection")
+    }
+
     /// A lock that statements with `pg_advisory_xact_lock_shared(1)` wait for, until it is dropped.
     pub(crate) async fn close_gate(&self) -> Gate {
-        let options = server().database(&self.name).application_name("e2e");
-        let mut conn = PgConnection::connect_with(&options).await.expect("a connection");
+        let mut conn = self.connect().await;
         sqlx::query("SELECT pg_advisory_lock(1)").execute(&mut conn).await.expect("the lock");
         Gate(conn)
     }
 
     /// Opens a transaction (PostgreSQL only) and runs this in it.
     pub(crate) async fn begin(&self, sql: &str) -> OpenTransaction {
-        let options = server().database(&self.name).application_name("e2e");
-        let mut open = OpenTransaction(PgConnection::connect_with(&options).await.expect("a connection"));
+        let mut open = OpenTransaction(self.connect().await);
         open.execute("BEGIN").await;
         open.execute(sql).await;
         open
@@ -214,6 +218,10 @@ impl OpenTransaction {
 
     pub(crate) async fn rollback(mut self) {
         self.execute("ROLLBACK").await;
+    }
+
+    pub(crate) async fn commit(mut self) {
+        self.execute("COMMIT").await;
     }
 }
 

@@ -5,8 +5,13 @@ pub(crate) mod command;
 pub(crate) mod config;
 pub(crate) mod daemon;
 pub(crate) mod database;
+pub(crate) mod endpoint;
+pub(crate) mod kafka_proxy;
+pub(crate) mod murmur2;
 pub(crate) mod orders;
+pub(crate) mod outbox;
 pub(crate) mod proxy;
+pub(crate) mod records;
 pub(crate) mod topic;
 pub(crate) mod world;
 

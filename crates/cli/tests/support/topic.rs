@@ -180,7 +180,7 @@ fn clients(brokers: &str) -> (BaseProducer, BaseConsumer) {
     (producer.expect("a producer"), client.expect("a consumer"))
 }
 
-fn config(brokers: &str) -> ClientConfig {
+pub(super) fn config(brokers: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", brokers);
     config

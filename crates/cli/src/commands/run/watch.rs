@@ -1,46 +1,60 @@
 //! Looks at the database now and then: is it there, and the numbers that only it knows.
 
+mod oldest;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use metrics::gauge;
-use oncebox_core::{Admin, Monitor, describe};
+use oncebox_core::{Admin, Monitor, StoreStatus, describe};
 use tokio_util::sync::CancellationToken;
+
+pub(crate) use oldest::OldestEvent;
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(5);
 /// Counts stop here: a metric must not cost a scan of a large table.
 const COUNT_CAP: u64 = 10_000;
 
-pub(crate) async fn watch<S: Admin>(store: S, monitor: Monitor, stop: CancellationToken) {
+pub(crate) async fn watch<S: Admin>(
+    store: S,
+    mut oldest: OldestEvent,
+    monitor: Monitor,
+    stop: CancellationToken,
+) {
     let health = monitor.register("store", "");
     // A consumer whose last dead letter is gone must show zero, not its last number.
     let mut shown: BTreeSet<String> = BTreeSet::new();
     loop {
-        let looked = async {
+        let look = async {
             store.ping().await?;
             store.status(COUNT_CAP).await
         };
-        match looked.await {
+        match oldest.shown_during(look).await {
             Ok(status) => {
                 health.succeeded();
-                for consumer in shown.iter().filter(|c| !status.consumers.iter().any(|s| s.consumer == **c)) {
-                    gauge!("oncebox_dead_letters", "consumer" => consumer.clone()).set(0.0);
-                }
-                for consumer in &status.consumers {
-                    gauge!("oncebox_dead_letters", "consumer" => consumer.consumer.clone())
-                        .set(consumer.dead_letters as f64);
-                    shown.insert(consumer.consumer.clone());
-                }
-                gauge!("oncebox_outbox_pending").set(status.outbox_pending as f64);
-                gauge!("oncebox_outbox_oldest_seconds")
-                    .set(status.outbox_oldest.unwrap_or_default().as_secs_f64());
+                show_dead_letters(&status, &mut shown);
+                gauge!("oncebox_outbox_pending").set(status.outbox.pending as f64);
+                gauge!("oncebox_outbox_held").set(status.outbox.held as f64);
+                gauge!("oncebox_outbox_parked").set(status.outbox.parked as f64);
+                oldest.seen(status.outbox.oldest);
             }
             Err(e) => health.failed(describe(&e)),
         }
         tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
+            () = oldest.shown_during(tokio::time::sleep(EVERY)) => {}
             () = stop.cancelled() => return,
         }
+    }
+}
+
+fn show_dead_letters(status: &StoreStatus, shown: &mut BTreeSet<String>) {
+    for consumer in shown.iter().filter(|c| !status.consumers.iter().any(|s| s.consumer == **c)) {
+        gauge!("oncebox_dead_letters", "consumer" => consumer.clone()).set(0.0);
+    }
+    for consumer in &status.consumers {
+        gauge!("oncebox_dead_letters", "consumer" => consumer.consumer.clone())
+            .set(consumer.dead_letters as f64);
+        shown.insert(consumer.consumer.clone());
     }
 }

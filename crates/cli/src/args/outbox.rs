@@ -1,0 +1,93 @@
+//! `oncebox outbox`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use oncebox_core::EventState;
+use uuid::Uuid;
+
+use super::OutputArg;
+
+/// Which events are meant: numbers, or a filter.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OutboxSelection {
+    /// Numbers of events, as `oncebox outbox list` shows them.
+    pub(crate) numbers: Vec<i64>,
+    /// All in this state.
+    #[arg(long, value_enum)]
+    pub(crate) state: Option<State>,
+    /// All of this topic.
+    #[arg(long)]
+    pub(crate) topic: Option<String>,
+    /// All with this key.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// The one with this id.
+    #[arg(long)]
+    pub(crate) id: Option<Uuid>,
+}
+
+/// Where an event stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum State {
+    /// Waits to be published.
+    Pending,
+    /// Its delivery failed: it waits for its next try, or behind one that does.
+    Held,
+    /// Given up.
+    Parked,
+    /// Published, and kept for a while.
+    Published,
+}
+
+impl From<State> for EventState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Pending => Self::Pending,
+            State::Held => Self::Held,
+            State::Parked => Self::Parked,
+            State::Published => Self::Published,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OutboxAction {
+    /// List events: without --state all that are not published.
+    List {
+        #[command(flatten)]
+        selection: OutboxSelection,
+        /// At most this many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+        /// Only above this number: the next page.
+        #[arg(long, default_value_t = 0)]
+        after: i64,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Show one event whole.
+    Show {
+        /// Its number.
+        number: i64,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Publish parked and held events again, at once.
+    Retry(OutboxChange),
+    /// Remove events for good: without --state only parked ones.
+    Drop(OutboxChange),
+}
+
+/// What changes events.
+#[derive(Debug, Args)]
+pub(crate) struct OutboxChange {
+    #[command(flatten)]
+    pub(crate) selection: OutboxSelection,
+    /// Everything, when no other filter is given.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only show which ones it would be.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArg,
+}

@@ -1,0 +1,63 @@
+//! Where events go, and the queries that make them.
+
+use oncebox_core::config::{Config, SweepConfig, WebhookConfig};
+use oncebox_core::{Finding, OutboxAdmin, describe};
+
+use super::{error, ok, warning};
+use crate::load;
+
+/// What the configuration alone tells.
+pub(super) fn relay(config: &Config) -> Vec<Finding> {
+    if !config.outbox.relay {
+        let detail = "no relay here (outbox.relay = false): events wait until another process publishes them";
+        return vec![ok("outbox", detail.to_owned())];
+    }
+    let rest = match config.kafka {
+        Some(_) => "to Kafka",
+        None => "nowhere: they are parked, because there is no [kafka]",
+    };
+    let other = if config.webhooks.is_empty() { "" } else { "other " };
+    let mut findings = vec![ok("outbox", format!("the relay is on; {other}events go {rest}"))];
+    findings.extend(config.webhooks.iter().flat_map(webhook));
+    findings
+}
+
+fn webhook(config: &WebhookConfig) -> Vec<Finding> {
+    let subject = format!("webhook {}", config.topics.join(", "));
+    let origin = config.url.origin();
+    if let Err(e) = load::webhook(config) {
+        return vec![error(&subject, e.to_string())];
+    }
+    let mut findings = Vec::new();
+    if config.url.is_in_the_clear() {
+        let detail =
+            format!("{origin} gets the events unencrypted; use https, or a receiver on this machine");
+        findings.push(warning(&subject, detail));
+    }
+    if config.secret.is_none() {
+        let detail = format!(
+            "{origin} cannot tell our requests from others'; set `secret`, and check the signature there"
+        );
+        findings.push(warning(&subject, detail));
+    }
+    if findings.is_empty() {
+        findings.push(ok(&subject, format!("goes to {origin}, signed")));
+    }
+    findings
+}
+
+/// Whether the database takes the queries.
+pub(super) async fn sweeps<S: OutboxAdmin>(store: &S, sweeps: &[SweepConfig]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for SweepConfig { every, sweep } in sweeps {
+        let subject = format!("sweep {}", sweep.name);
+        findings.push(match store.check_sweep(sweep).await {
+            Ok(()) => {
+                let every = humantime::format_duration(*every);
+                ok(&subject, format!("the query is valid; runs every {every}, emits to {}", sweep.topic))
+            }
+            Err(e) => error(&subject, describe(&e)),
+        });
+    }
+    findings
+}

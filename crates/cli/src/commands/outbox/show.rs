@@ -1,0 +1,87 @@
+//! Events on stdout.
+
+use oncebox_core::{EventState, OutboxEntry};
+use serde_json::{Value, json};
+
+use crate::args::Output;
+use crate::exit::{Answer, CommandResult};
+use crate::output::{self, lossy, or_dash, text, time};
+
+pub(super) fn list(entries: &[OutboxEntry], output: Output) -> CommandResult {
+    match output {
+        Output::Json => output::json(&entries.iter().map(as_json).collect::<Vec<_>>())?,
+        Output::Table => {
+            let rows = entries.iter().map(|entry| {
+                let event = &entry.event;
+                [
+                    event.seq.to_string(),
+                    time(event.created_at_ms),
+                    event.topic.to_string(),
+                    or_dash(event.key.as_deref().map(lossy)),
+                    state(entry),
+                    event.attempts.to_string(),
+                    entry.error.as_deref().map(output::short).unwrap_or_default(),
+                ]
+            });
+            let header = ["number", "written at", "topic", "key", "state", "attempts", "error"];
+            output::line(&output::table(header, rows).to_string())?;
+        }
+    }
+    Ok(if entries.is_empty() { Answer::No } else { Answer::Yes })
+}
+
+pub(super) fn whole(entry: &OutboxEntry, output: Output) -> CommandResult {
+    if output == Output::Json {
+        output::json(&as_json(entry))?;
+        return Ok(Answer::Yes);
+    }
+    let event = &entry.event;
+    output::line(&format!("number      {}", event.seq))?;
+    output::line(&format!("id          {}", event.id))?;
+    output::line(&format!("topic       {}", event.topic))?;
+    output::line(&format!("written at  {}", time(event.created_at_ms)))?;
+    output::line(&format!("state       {}", state(entry)))?;
+    output::line(&format!("shard       {}", entry.shard))?;
+    output::line(&format!("attempts    {}", event.attempts))?;
+    output::line(&format!("error       {}", or_dash(entry.error.as_deref())))?;
+    output::line(&format!("consumer    {}", or_dash(entry.consumer.as_deref())))?;
+    output::line(&format!("tenant      {}", or_dash(entry.tenant.as_deref())))?;
+    output::line(&format!("caused by   {}", or_dash(event.causation_id.as_deref())))?;
+    output::line(&format!("key         {}", text(event.key.as_deref())))?;
+    for (name, value) in event.headers.iter() {
+        output::line(&format!("header      {name}: {}", text(value)))?;
+    }
+    output::line(&format!("payload     {}", text(event.payload.as_deref())))?;
+    Ok(Answer::Yes)
+}
+
+/// The state, with the time that belongs to it.
+fn state(entry: &OutboxEntry) -> String {
+    let word = entry.state.as_str();
+    match (entry.state, entry.state_at_ms) {
+        (EventState::Held, Some(at)) => format!("{word} until {}", time(at)),
+        (EventState::Parked | EventState::Published, Some(at)) => format!("{word} at {}", time(at)),
+        _ => word.to_owned(),
+    }
+}
+
+fn as_json(entry: &OutboxEntry) -> Value {
+    let event = &entry.event;
+    json!({
+        "seq": event.seq,
+        "id": event.id.to_string(),
+        "topic": &*event.topic,
+        "key": event.key.as_deref().map(lossy),
+        "payload": event.payload.as_deref().map(lossy),
+        "headers": output::headers(&event.headers),
+        "created_at": time(event.created_at_ms),
+        "state": entry.state.as_str(),
+        "state_at": entry.state_at_ms.map(time),
+        "attempts": event.attempts,
+        "error": entry.error,
+        "shard": entry.shard,
+        "consumer": entry.consumer,
+        "tenant": entry.tenant,
+        "causation_id": event.causation_id,
+    })
+}
