@@ -5,6 +5,7 @@ mod by_hand;
 mod contestant;
 mod measure;
 mod proxy;
+mod relay;
 mod report;
 mod rounds;
 mod rust_handler;
@@ -23,6 +24,8 @@ struct Cli {
 enum Command {
     /// Run all contestants in turn and print the ratios.
     Compare(rounds::Compare),
+    /// Compare the relay with a bare producer of the same bytes, and see how soon a consumer has an event.
+    Relay(relay::Relay),
     /// A contestant: one transaction per message, written by hand.
     ByHand(contestant::Job),
     /// A contestant: an oncebox handler in Rust.
@@ -33,6 +36,7 @@ enum Command {
 async fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Compare(compare) => rounds::run(compare).await,
+        Command::Relay(args) => relay::run(args).await,
         Command::ByHand(job) => by_hand::run(job).await,
         Command::RustHandler(job) => rust_handler::run(job).await,
     }

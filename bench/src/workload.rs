@@ -14,18 +14,24 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 /// Articles in stock.
 const SKUS: u64 = 1_000;
 
-/// Makes a topic with one partition: one worker for everybody.
+/// Makes a topic with one partition, one worker for everybody, and fills it.
 pub(crate) async fn topic(brokers: &str, name: &str, records: u64) -> Result<()> {
+    create_topic(brokers, name, 1).await?;
+    let (name, brokers) = (name.to_owned(), brokers.to_owned());
+    tokio::task::spawn_blocking(move || produce(&brokers, &name, records)).await?
+}
+
+/// Makes an empty topic.
+pub(crate) async fn create_topic(brokers: &str, name: &str, partitions: i32) -> Result<()> {
     let admin: AdminClient<DefaultClientContext> =
         ClientConfig::new().set("bootstrap.servers", brokers).create()?;
-    let new = NewTopic::new(name, 1, TopicReplication::Fixed(1));
+    let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
     for created in admin.create_topics([&new], &AdminOptions::new()).await? {
         if let Err((topic, code)) = created {
             bail!("creating topic {topic}: {code}");
         }
     }
-    let (name, brokers) = (name.to_owned(), brokers.to_owned());
-    tokio::task::spawn_blocking(move || produce(&brokers, &name, records)).await?
+    Ok(())
 }
 
 fn produce(brokers: &str, topic: &str, records: u64) -> Result<()> {

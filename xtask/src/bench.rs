@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the benchmark, against real services.
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -12,9 +13,21 @@ use crate::{cargo, process};
 /// Arguments of `cargo xtask bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Passed on to the benchmark, such as `--rounds 5 --records 500000`.
+    /// Only this part.
+    #[arg(value_enum)]
+    part: Option<Part>,
+    /// Passed on to the benchmark, such as `inbox -- --rounds 5 --records 500000`.
     #[arg(last = true, value_name = "BENCH ARGS")]
     extra: Vec<String>,
+}
+
+/// The parts of the benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The inbox against one transaction per message written by hand.
+    Inbox,
+    /// The relay against a bare producer.
+    Relay,
 }
 
 /// Round trips between process and database that are compared, in microseconds.
@@ -31,17 +44,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .map_or_else(|| cargo::workspace().join("target"), PathBuf::from)
         .join("release");
     let services = Services::start()?;
-    for round_trip in ROUND_TRIPS_US {
-        let mut compare = Command::new(built.join("oncebox-bench"));
-        compare
-            .args(["compare", "--round-trip-us", round_trip, "--daemon"])
-            .arg(built.join("oncebox"))
-            .args(&args.extra)
-            .envs(services.env());
-        let status = process::run(&mut compare)?;
+    let benchmark = |args: &[&OsStr], extra: &[String]| {
+        let mut part = Command::new(built.join("oncebox-bench"));
+        let status = process::run(part.args(args).args(extra).envs(services.env()))?;
         if !status.success() {
             bail!("the benchmark failed ({status})");
         }
+        Ok(())
+    };
+    let daemon = built.join("oncebox");
+    if args.part != Some(Part::Relay) {
+        for round_trip in ROUND_TRIPS_US {
+            let compare = ["compare", "--round-trip-us", round_trip, "--daemon"].map(OsStr::new);
+            benchmark(&[&compare[..], &[daemon.as_os_str()]].concat(), &args.extra)?;
+        }
+    }
+    if args.part != Some(Part::Inbox) {
+        // What is passed on belongs to the inbox unless the relay was asked for alone.
+        let extra = if args.part.is_some() { &args.extra[..] } else { &[] };
+        benchmark(&[OsStr::new("relay")], extra)?;
     }
     Ok(())
 }
