@@ -6,17 +6,25 @@
 
 mod crash;
 mod dead;
+mod debezium;
 mod duplicates;
 mod migrate;
 mod odd;
 mod outage;
 mod poison;
 mod purge;
+mod relay_crash;
+mod relay_events;
+mod relay_outage;
+mod relay_sharing;
+mod relay_soak;
 mod settings;
 mod shutdown;
 mod soak;
 #[path = "../support/mod.rs"]
 mod support;
 mod surface;
+mod sweep;
 mod truncated;
+mod webhook;
 mod zombie;

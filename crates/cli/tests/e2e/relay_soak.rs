@@ -1,0 +1,77 @@
+//! From topic to database to topic to database, with processes killed on the way.
+
+use crate::support::config::Inbox;
+use crate::support::database::Kind;
+use crate::support::eventually;
+use crate::support::orders::{Order, SKUS};
+use crate::support::world::World;
+
+const ORDERS: u32 = 100_000;
+const KILLS: u32 = 6;
+
+/// 100,000 orders are applied and emit an event each, in one transaction; the events are applied to another database.
+/// Whoever dies on the way, each order has one effect in either, in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_messages_through_inbox_outbox_and_inbox() {
+    let mut last = World::new(Kind::Postgres, 6).await;
+    let big = |inbox: Inbox| inbox.set("batch", "{ messages = 500 }");
+    let mut first = World::new(Kind::Postgres, 6).await;
+    let emit = format!(
+        "\"SELECT oncebox_emit('{}', key, payload::json) FROM messages ORDER BY (payload->>'seq')::bigint\"",
+        last.topic.name
+    );
+    let (consumer, topic) = (&first.consumer, &first.topic.name);
+    let inbox = Inbox::of_orders_in_batches(Kind::Postgres, consumer, topic).and(&emit);
+    first.config.inboxes = vec![big(inbox)];
+    first.outbox("relay", "true");
+    first.outbox("lease", "\"2s\"");
+    let (consumer, topic) = (&last.consumer, &last.topic.name);
+    let inbox = Inbox::of_orders_in_batches(Kind::Postgres, consumer, topic);
+    last.config.inboxes = vec![big(inbox).set("id", "\"header:oncebox-id\"")];
+    last.config.with_static_membership();
+
+    let all: Vec<Order> = (0..ORDERS).map(Order::number).collect();
+    first.topic.send(&all);
+    let mut firsts = [first.start(), first.start()];
+    let mut other = last.start();
+    for kill in 1..=KILLS {
+        last.effects_reach(i64::from(kill * (ORDERS / (KILLS + 1)))).await;
+        match kill % 3 {
+            0 => std::mem::replace(&mut other, last.start()).kill(),
+            slot => {
+                let slot = usize::try_from(slot - 1).expect("few");
+                std::mem::replace(&mut firsts[slot], first.start()).kill();
+            }
+        }
+        first.snapshot_is_whole().await;
+        last.snapshot_is_whole().await;
+    }
+
+    first.caught_up().await;
+    first.outbox_empties().await;
+    last.caught_up().await;
+    first.has_exactly(&all).await;
+    last.is_consistent().await;
+    last.receipts_are_effects().await;
+    last.kafka_is_not_ahead().await;
+    for (what, sql) in [
+        ("effects", "SELECT COUNT(*) FROM ledger"),
+        ("orders", "SELECT COUNT(DISTINCT seq) FROM ledger"),
+        ("events", "SELECT COUNT(DISTINCT message_id) FROM ledger"),
+    ] {
+        assert_eq!(last.db.number(sql).await, i64::from(ORDERS), "{what}");
+    }
+    assert_eq!(last.db.number("SELECT COUNT(DISTINCT sku) FROM ledger").await, i64::from(SKUS));
+    eventually("all are healthy", async || {
+        let mut green = true;
+        for daemon in firsts.iter().chain([&other]) {
+            green &= daemon.health().await.is_some_and(|(status, _)| status == 200);
+        }
+        green
+    })
+    .await;
+    for daemon in firsts {
+        daemon.stop();
+    }
+    other.stop();
+}
