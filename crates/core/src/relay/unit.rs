@@ -22,6 +22,8 @@ const ROUNDS: usize = 8;
 const SETTLE_TRIES: u32 = 5;
 /// A batch in which everything failed makes its unit wait, but not for long: the next one may hold other keys.
 const ALL_FAILED_WAIT: Duration = Duration::from_secs(2);
+/// A unit that failed as a whole costs one request to try; whoever mends the cause should not have to wait for long.
+const FAILED_WAIT: Duration = Duration::from_secs(10);
 
 /// Which events a unit is about. No two units share a key of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -115,7 +117,7 @@ impl<S: OutboxAdmin> Inner<S> {
     fn failed(&self, unit: &Unit, reason: &str) -> Ended {
         unit.route.health.busy();
         unit.route.health.failed(reason);
-        let wait = unit.route.sink.retry().delay(unit.failures + 1);
+        let wait = unit.route.sink.retry().delay(unit.failures + 1).min(FAILED_WAIT);
         warn!(topic = %unit.key.topic, reason, retry_in = ?wait, "events wait: they could not be published");
         Ended::Failed(wait)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox_core::{EventState, Headers, OutboxEntry, StoredEvent, headers_json};
+use oncebox_core::{EventState, OutboxEntry, StoredEvent, headers_json};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -35,7 +35,7 @@ pub(super) fn event(row: &PgRow, topic: &Arc<str>) -> Result<(StoredEvent, Optio
         topic: Arc::clone(topic),
         key: bytes(2)?,
         payload: bytes(3)?,
-        headers: headers.unwrap_or_else(Headers::new),
+        headers: headers.unwrap_or_default(),
         created_at_ms: row.try_get(5)?,
         causation_id: row.try_get(6)?,
         attempts: row.try_get::<i32, _>(7)?.unsigned_abs(),
