@@ -48,7 +48,7 @@ pub struct RelaySettings {
     pub keep: Duration,
     /// How long a shard stays with a relay that is not heard of. Default: ten seconds.
     pub lease: Duration,
-    /// How many events, and bytes, one batch may have. Default: 1000, 4 MiB.
+    /// How many events, and bytes, one batch may have. Default: 4000, 4 MiB.
     pub batch: BatchBounds,
     /// The longest wait between two looks at the outbox. Default: 250 ms.
     pub poll: Duration,
@@ -61,7 +61,7 @@ impl Default for RelaySettings {
             source: "oncebox".to_owned(),
             keep: Duration::ZERO,
             lease: Duration::from_secs(10),
-            batch: BatchBounds { messages: 1000, bytes: 4 * 1024 * 1024 },
+            batch: BatchBounds { messages: 4000, bytes: 4 * 1024 * 1024 },
             poll: Duration::from_millis(250),
         }
     }

@@ -54,7 +54,7 @@ pub trait Sink: Send + Sync + 'static {
 
     /// The most events in one batch.
     fn batch_events(&self) -> usize {
-        1000
+        4000
     }
 
     /// How long to wait after a failure, and after how many an event is parked. Default: never.

@@ -20,7 +20,7 @@ pub struct OutboxConfig {
     pub lease: Duration,
     /// `max_age`: how old the oldest unpublished event may get before `/healthz` turns red. Default `5m`.
     pub max_age: Duration,
-    /// `batch`: how much the relay reads at once. Default `{ messages = 1000, bytes = "4MiB" }`.
+    /// `batch`: how much the relay reads at once. Default `{ messages = 4000, bytes = "4MiB" }`.
     pub batch: BatchBounds,
 }
 

@@ -17,6 +17,8 @@ use crate::wake::{Listener, Wake};
 
 /// The shortest wait between two looks.
 const POLL_MIN: Duration = Duration::from_millis(5);
+/// How long we look often for events that were written in this process, but not committed by the engine.
+const EXPECTANT: Duration = Duration::from_secs(1);
 /// How long a stopping relay waits for what is under way.
 const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 
@@ -61,12 +63,14 @@ impl<S: OutboxAdmin> Dispatcher<S> {
         let mut listener = Listener::new();
         let mut changes = self.inner.shards.subscribe();
         let mut poll = POLL_MIN;
+        let mut expectant_until = Instant::now();
         while !stop.is_cancelled() {
             self.give_back_surplus().await;
             match self.look().await {
                 Ok(found) => {
                     health.succeeded();
-                    poll = if found { POLL_MIN } else { (poll * 2).min(self.inner.settings.poll) };
+                    let soon = found || Instant::now() < expectant_until;
+                    poll = if soon { POLL_MIN } else { (poll * 2).min(self.inner.settings.poll) };
                 }
                 Err(reason) => {
                     warn!(reason, "cannot look into the outbox; trying again");
@@ -75,7 +79,11 @@ impl<S: OutboxAdmin> Dispatcher<S> {
                 }
             }
             tokio::select! {
-                wake = listener.wait(poll) => if wake != Wake::Poll { poll = POLL_MIN },
+                wake = listener.wait(poll) => match wake {
+                    Wake::Committed => poll = POLL_MIN,
+                    Wake::Expected => expectant_until = Instant::now() + EXPECTANT,
+                    Wake::Poll => {}
+                },
                 Some(ended) = self.running.units.join_next() => {
                     self.ended(ended);
                     while let Some(ended) = self.running.units.try_join_next() {

@@ -39,11 +39,10 @@ const READY: &str = "WITH RECURSIVE ready AS ( \
 const MOST_READY: i64 = 16 * 1024;
 
 /// The way of nearly all events: nothing of this topic is held, and that is asked once. Sizes are those of the stored
-/// values, so that nothing large is read for events that do not fit. The last column says how many there were before the
-/// bytes were counted.
+/// values, so that nothing large is read for events that do not fit.
 const FRESH: &str = concat!(
-    "SELECT seq, id, key, payload, headers, created_at_ms, causation_id, attempts, shard, found FROM ( \
-         SELECT w.*, count(*) OVER () AS found, row_number() OVER in_order AS place, \
+    "SELECT seq, id, key, payload, headers, created_at_ms, causation_id, attempts, shard, bytes FROM ( \
+         SELECT w.*, row_number() OVER in_order AS place, \
              sum(COALESCE(octet_length(w.payload), 0) + COALESCE(octet_length(w.key), 0) + octet_length(w.headers)) \
                  OVER in_order AS bytes \
          FROM (SELECT o.* FROM unnest($2::int[]) AS s(shard) CROSS JOIN LATERAL (SELECT ",
@@ -150,10 +149,11 @@ impl PgStore {
 
 /// Whether a shard used up its share while the batch has room.
 fn leaves_some_behind(rows: &[PgRow], wanted: &Wanted) -> Result<bool, sqlx::Error> {
-    let Some(first) = rows.first() else { return Ok(false) };
+    let Some(last) = rows.last() else { return Ok(false) };
     let count = i64::try_from(rows.len()).unwrap_or(i64::MAX);
-    let cut_by_bytes = count < first.try_get(9)?;
-    if cut_by_bytes || count >= wanted.events || wanted.share >= wanted.events {
+    // Perhaps more would have fitted; but a batch that is half full is not worth a second look.
+    let large_enough = last.try_get::<i64, _>(9)? > wanted.bytes / 2;
+    if large_enough || count >= wanted.events || wanted.share >= wanted.events {
         return Ok(false);
     }
     let mut of_shard: HashMap<u16, i64> = HashMap::new();

@@ -118,7 +118,7 @@ fn defaults() {
         source: "oncebox".to_owned(),
         lease: Duration::from_secs(10),
         max_age: Duration::from_secs(300),
-        batch: BatchBounds { messages: 1000, bytes: 4 * 1024 * 1024 },
+        batch: BatchBounds { messages: 4000, bytes: 4 * 1024 * 1024 },
     };
     assert_eq!(config.outbox, outbox);
     assert_eq!(config.kafka.unwrap().brokers, "a:9092,b:9092");
