@@ -42,7 +42,7 @@ pub use names::*;
 pub use outbox::*;
 pub use policy::*;
 pub use receipt::ReceiptKey;
-pub use relay::{Relay, RelaySettings};
+pub use relay::{Relay, RelaySettings, purge_published_loop};
 pub use settings::Settings;
 pub use sink::{ByEvent, Deliver, Delivery, OutgoingEvent, Sink, SinkFn};
 pub use sql_handler::{BadStatement, SqlHandlerError};

@@ -8,6 +8,7 @@
 //! pending from its beginning, in order and without gaps; what a consumer sees for the first time is then still in order.
 
 mod dispatch;
+mod housekeeping;
 mod leases;
 mod no_sink;
 mod routes;
@@ -21,14 +22,14 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, counter, gauge};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 use uuid::Uuid;
 
 use self::dispatch::Dispatcher;
+pub use self::housekeeping::purge_published_loop;
 use self::routes::Routes;
 use self::shards::Shards;
 
-use crate::error::{BoxError, describe};
+use crate::error::BoxError;
 use crate::monitor::Monitor;
 use crate::outbox::OutboxAdmin;
 use crate::policy::BatchBounds;
@@ -147,7 +148,14 @@ impl<S: OutboxAdmin> Relay<S> {
             dispatcher.run(&stop).await;
             drained.cancel();
         };
-        tokio::join!(dispatch, inner.keep_leases(&drained), inner.keep_house(&stop));
+        let house = purge_published_loop(
+            inner.store.clone(),
+            inner.settings.keep,
+            HOUSEKEEPING,
+            inner.monitor.clone(),
+            stop.clone(),
+        );
+        tokio::join!(dispatch, inner.keep_leases(&drained), house);
     }
 }
 
@@ -172,31 +180,6 @@ struct Inner<S> {
     /// Held while leases are asked for or given back; true when the relay has left.
     leasing: tokio::sync::Mutex<bool>,
     meters: Meters,
-}
-
-impl<S: OutboxAdmin> Inner<S> {
-    /// Removes published events whose time is over.
-    async fn keep_house(&self, stop: &CancellationToken) {
-        let health = self.monitor.register("relay-purge", "");
-        health.idle();
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(HOUSEKEEPING) => {}
-                () = stop.cancelled() => return,
-            }
-            health.busy();
-            match self.store.purge_published(self.settings.keep).await {
-                Ok(_) => {
-                    health.succeeded();
-                    health.idle();
-                }
-                Err(error) => {
-                    warn!(reason = describe(&error), "cannot remove published events; trying again");
-                    health.failed(describe(&error));
-                }
-            }
-        }
-    }
 }
 
 /// The metrics of all relays of this process. No topic, key or id ever becomes a label.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use metrics::counter;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use oncebox_core::config::Config;
-use oncebox_core::{Inbox, LoopHandle, Monitor, RetryPolicy, describe, purge_loop};
+use oncebox_core::{Inbox, LoopHandle, Monitor, RetryPolicy, describe, purge_loop, purge_published_loop};
 use oncebox_kafka::Kafka;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -28,6 +28,8 @@ use crate::stores::{self, SqlStore, WithStore, with_store};
 use relay::Sinks;
 use watch::OldestEvent;
 
+/// How often published events and swept rows whose time is over are removed, where no relay does it.
+const HOUSEKEEPING: Duration = Duration::from_secs(60 * 60);
 /// How long a shutdown may take before the process ends anyway; what was in flight is then delivered again.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(45);
 
@@ -131,10 +133,13 @@ impl WithStore for Daemon<'_> {
         }
         match relay {
             Some(sinks) => tasks.spawn(sinks.serve(store.clone(), monitor.clone(), stop.clone())),
-            None => {
-                let keep = config.outbox.keep;
-                tasks.spawn(sweeps::keep_house(store.clone(), keep, monitor.clone(), stop.clone()))
-            }
+            None => tasks.spawn(purge_published_loop(
+                store.clone(),
+                config.outbox.keep,
+                HOUSEKEEPING,
+                monitor.clone(),
+                stop.clone(),
+            )),
         };
         sweeps::start(&mut tasks, &store, &config.sweeps, monitor, stop);
         let retention = stores::retention(&config.inboxes);

@@ -10,9 +10,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How often what is long over is forgotten, where no relay does it.
-const HOUSEKEEPING: Duration = Duration::from_secs(60 * 60);
-
 /// What is wrong with the queries, one line each. An error if the database cannot be asked.
 pub(crate) async fn problems<S: OutboxAdmin>(
     store: &S,
@@ -87,33 +84,4 @@ async fn run<S: OutboxAdmin>(store: &S, sweep: &Sweep) -> Result<u64, StoreError
         info!(sweep = sweep.name, events, topic = sweep.topic, "swept");
     }
     Ok(events)
-}
-
-/// Forgets now and then which rows were swept, and removes published events: what a relay does, where none runs here.
-pub(crate) async fn keep_house<S: OutboxAdmin>(
-    store: S,
-    keep: Duration,
-    monitor: Monitor,
-    stop: CancellationToken,
-) {
-    let health = monitor.register("outbox-purge", "");
-    health.idle();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(HOUSEKEEPING) => {}
-            () = stop.cancelled() => return,
-        }
-        health.busy();
-        match store.purge_published(keep).await {
-            Ok(_) => {
-                health.succeeded();
-                health.idle();
-            }
-            Err(e) => {
-                let reason = describe(&e);
-                warn!(reason, "cannot remove published events; trying again");
-                health.failed(reason);
-            }
-        }
-    }
 }
