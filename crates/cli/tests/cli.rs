@@ -6,6 +6,7 @@ mod command;
 use std::path::Path;
 
 use command::{Answer, oncebox};
+use sqlx::Connection;
 use tempfile::TempDir;
 
 fn folder() -> TempDir {
@@ -275,6 +276,18 @@ fn help_and_version() {
     }
     let version = Answer::of(empty.path(), ["--version"]).exits(0).stdout;
     assert!(version.contains(env!("CARGO_PKG_VERSION")) && version.contains("librdkafka"), "{version}");
+}
+
+#[tokio::test]
+async fn printed_migrations_can_be_run_by_hand() {
+    let folder = with_config("[store]\nurl = \"sqlite://test.sqlite\"\n");
+    let printed = Answer::of(folder.path(), ["migrate", "sql"]).exits(0).stdout;
+    Answer::of(folder.path(), ["migrate", "status"]).exits(1);
+    let file = format!("sqlite://{}", folder.path().join("test.sqlite").display());
+    let mut conn = sqlx::SqliteConnection::connect(&file).await.expect("the file is there");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(printed)).execute(&mut conn).await.expect("the statements run");
+    Answer::of(folder.path(), ["migrate", "status"]).exits(0);
+    Answer::of(folder.path(), ["migrate"]).exits(0).says(&["nothing to do"]);
 }
 
 #[test]

@@ -258,7 +258,7 @@ pub struct Sweep {
     pub name: String,
     /// The query. Its rows become the payloads: JSON objects with a field for each column.
     pub sql: String,
-    /// The column that identifies a row.
+    /// The column that identifies a row. A row where it is NULL is left out.
     pub row_key: String,
     /// A row with the same key becomes an event once in this time.
     pub window: Duration,

@@ -121,8 +121,12 @@ impl<S: OutboxAdmin> Relay<S> {
     /// Publishes until `shutdown` completes; then waits for what is under way and gives its shards back.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), BoxError> {
         let stop = CancellationToken::new();
-        let serving = tokio::spawn(self.serve(stop.clone()));
-        shutdown.await;
+        let mut serving = tokio::spawn(self.serve(stop.clone()));
+        tokio::select! {
+            () = shutdown => {}
+            // Only a panic ends it before it is told to.
+            ended = &mut serving => return Ok(ended?),
+        }
         stop.cancel();
         Ok(serving.await?)
     }

@@ -227,7 +227,7 @@ pub struct Migration {
     pub version: u32,
     /// What it is for.
     pub name: &'static str,
-    /// Its statements.
+    /// Its statements. The last one writes down that the database has it, so they can also be run by hand.
     pub sql: String,
     /// Whether this database has it.
     pub applied: bool,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use oncebox_core::{Admin, Migration, StoreResult};
-use sqlx::Row;
+use sqlx::{AssertSqlSafe, Row};
 
 use crate::classify::{ddl, own};
 use crate::store::PgStore;
@@ -21,9 +21,13 @@ pub(crate) const EXPECTED: u32 = STEPS[STEPS.len() - 1].0;
 
 /// One migrating process at a time, per schema. It is taken before anything is looked at.
 const LOCK: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '120s'; \
-     SELECT pg_advisory_xact_lock(1868391012, hashtext(current_schema()::text)); \
-     CREATE TABLE IF NOT EXISTS oncebox_migrations ( \
-         version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";
+     SELECT pg_advisory_xact_lock(1868391012, hashtext(current_schema()::text))";
+
+const LEDGER: &str = "CREATE TABLE IF NOT EXISTS oncebox_migrations (
+    version integer PRIMARY KEY,
+    name text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)";
 
 impl PgStore {
     pub(crate) async fn known_migrations(&self) -> StoreResult<Vec<Migration>> {
@@ -51,18 +55,17 @@ impl PgStore {
 
     async fn apply_missing(&self) -> StoreResult<Vec<Migration>> {
         let mut txn = self.begin_aside().await?;
-        sqlx::raw_sql(LOCK).execute(&mut *txn).await.map_err(ddl("preparing to migrate"))?;
+        for prepare in [LOCK, LEDGER] {
+            sqlx::raw_sql(prepare).execute(&mut *txn).await.map_err(ddl("preparing to migrate"))?;
+        }
         let applied = self.applied_versions(&mut txn).await?;
         let mut done = Vec::new();
         for step in STEPS.iter().filter(|step| !applied.contains(&step.0)) {
-            sqlx::raw_sql(step.2).execute(&mut *txn).await.map_err(ddl("migrating the schema"))?;
-            self.query("INSERT INTO oncebox_migrations (version, name) VALUES ($1, $2)")
-                .bind(step.0.cast_signed())
-                .bind(step.1)
-                .execute(&mut *txn)
-                .await
-                .map_err(ddl("writing down the schema's version"))?;
-            done.push(migration(step, true));
+            let step = migration(step, true);
+            // Our own text, from this crate.
+            let statements = sqlx::raw_sql(AssertSqlSafe(step.sql.clone()));
+            statements.execute(&mut *txn).await.map_err(ddl("migrating the schema"))?;
+            done.push(step);
         }
         txn.commit("SELECT 1").await.map_err(ddl("migrating the schema"))?;
         Ok(done)
@@ -87,6 +90,12 @@ impl PgStore {
     }
 }
 
-fn migration(step: &(u32, &'static str, &str), applied: bool) -> Migration {
-    Migration { version: step.0, name: step.1, sql: step.2.to_owned(), applied }
+fn migration(step: &(u32, &'static str, &'static str), applied: bool) -> Migration {
+    let (version, name, statements) = *step;
+    let ledger = if version == 1 { format!("{LEDGER};\n") } else { String::new() };
+    let sql = format!(
+        "{ledger}{}\nINSERT INTO oncebox_migrations (version, name) VALUES ({version}, '{name}');\n",
+        statements.trim_end()
+    );
+    Migration { version, name, sql, applied }
 }

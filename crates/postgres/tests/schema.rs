@@ -195,3 +195,15 @@ async fn a_role_without_ddl_can_do_its_work() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn printed_migrations_can_be_run_by_hand() {
+    let database = support::Database::create().await;
+    let store = PgStore::connect(&database.url).await.unwrap();
+    let mut conn = PgConnection::connect(&database.url).await.unwrap();
+    for step in store.migrations().await.unwrap() {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql)).execute(&mut conn).await.unwrap();
+    }
+    assert!(store.migrations().await.unwrap().iter().all(|step| step.applied));
+    assert!(store.migrate().await.unwrap().is_empty(), "nothing is left to do");
+}

@@ -37,12 +37,6 @@ pub(crate) async fn migrate(store: &SqliteStore) -> StoreResult<Vec<Migration>> 
         let doing = format!("applying migration {} ({})", step.version, step.name);
         // Our own text, from this crate.
         txn.execute(sqlx::raw_sql(AssertSqlSafe(step.sql.clone()))).await.context(&doing)?;
-        sqlx::query("INSERT INTO oncebox_migrations (version, name) VALUES (?1, ?2)")
-            .bind(step.version)
-            .bind(step.name)
-            .execute(&mut *txn)
-            .await
-            .context(&doing)?;
         step.applied = true;
     }
     txn.commit(None).await?;
@@ -54,10 +48,17 @@ async fn list(conn: &mut SqliteConnection) -> StoreResult<Vec<Migration>> {
     let steps = (1..).zip(STEPS).map(|(version, (name, sql))| Migration {
         version,
         name,
-        sql: sql.to_owned(),
+        sql: by_hand(version, name, sql),
         applied: applied.contains(&version),
     });
     Ok(steps.collect())
+}
+
+/// The statements of a step, complete with its line in the ledger.
+fn by_hand(version: u32, name: &str, statements: &str) -> String {
+    let ledger = if version == 1 { format!("{CREATE_LEDGER};\n") } else { String::new() };
+    let done = format!("INSERT INTO oncebox_migrations (version, name) VALUES ({version}, '{name}');");
+    format!("{ledger}{}\n{done}\n", statements.trim_end())
 }
 
 /// The versions a database has, also those of a newer program.

@@ -102,6 +102,10 @@ impl Webhook {
             ))
         })?;
         let body = event.payload().cloned().unwrap_or_default();
+        if body.is_empty() {
+            // Otherwise there would be none, and receivers expect one of a POST.
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(0));
+        }
         if !self.keys.is_empty() {
             let id = event.id().to_string();
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

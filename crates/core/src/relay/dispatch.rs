@@ -108,7 +108,7 @@ impl<S: OutboxAdmin> Dispatcher<S> {
         let mut waiting: HashMap<UnitKey, Vec<Lease>> = HashMap::new();
         for (topic, shard) in ready {
             let Some(lease) = usable.iter().find(|lease| lease.shard == shard) else { continue };
-            let groups = self.routes.of(&topic).1.sink.concurrency().min(usize::from(SHARDS)) as u16;
+            let groups = self.routes.of(&topic).1.at_once.min(usize::from(SHARDS)) as u16;
             let key = UnitKey { topic: topic.into(), group: shard % groups };
             waiting.entry(key).or_default().push(*lease);
         }
@@ -118,9 +118,10 @@ impl<S: OutboxAdmin> Dispatcher<S> {
             .into_iter()
             .filter(|(key, _)| !self.running.leases.contains_key(key))
             .filter_map(|(key, leases)| {
-                let past = self.past.get(&key);
-                let ready = past.and_then(|past| past.not_before).is_none_or(|at| at <= now);
-                ready.then(|| (past.map_or(0, |past| past.turn), key, leases))
+                // Who comes new goes behind those that wait already.
+                let turn = self.turn;
+                let past = self.past.entry(key.clone()).or_insert_with(|| Past { turn, ..Past::default() });
+                past.not_before.is_none_or(|at| at <= now).then_some((past.turn, key, leases))
             })
             .collect();
         waiting.sort_by(|a, b| (a.0, &a.1.topic, a.1.group).cmp(&(b.0, &b.1.topic, b.1.group)));
@@ -145,7 +146,7 @@ impl<S: OutboxAdmin> Dispatcher<S> {
     /// False if its sink has enough to do.
     fn begin(&mut self, key: UnitKey, leases: Vec<Lease>) -> bool {
         let (at, route) = self.routes.of(&key.topic);
-        if self.running.of_route[at] >= route.sink.concurrency() {
+        if self.running.of_route[at] >= route.at_once {
             return false;
         }
         self.turn += 1;

@@ -15,6 +15,7 @@ impl<S: OutboxAdmin> Inner<S> {
         let health = self.monitor.register("relay-lease", "");
         let mut shown = None;
         while !stop.is_cancelled() {
+            let asked = Instant::now();
             match self.renew().await {
                 Ok(()) => health.succeeded(),
                 Err(reason) => {
@@ -26,6 +27,10 @@ impl<S: OutboxAdmin> Inner<S> {
             self.meters.shards.set(count as f64);
             if shown.replace(count) != Some(count) {
                 info!(shards = count, "the relay's share of the outbox has changed");
+            }
+            if asked.elapsed() > self.settings.lease / 2 {
+                // The database was slow, and what it granted is half over.
+                continue;
             }
             tokio::select! {
                 () = tokio::time::sleep(self.settings.lease / 4) => {}

@@ -11,6 +11,8 @@ pub(super) struct Route {
     /// The topics, as they were given.
     pub(super) pattern: String,
     pub(super) sink: Arc<dyn AnySink>,
+    /// How many of its batches may be under way. Asked once: the work is cut by it, and a key must stay where it is.
+    pub(super) at_once: usize,
     pub(super) health: LoopHandle,
 }
 
@@ -27,7 +29,7 @@ impl Routes {
         let all = routes.into_iter().chain([("*".to_owned(), rest)]).map(|(pattern, sink)| {
             let health = monitor.register("relay", pattern.as_str());
             health.idle();
-            Arc::new(Route { pattern, sink, health })
+            Arc::new(Route { pattern, at_once: sink.concurrency(), sink, health })
         });
         Self(all.collect())
     }

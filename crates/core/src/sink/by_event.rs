@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio::sync::Semaphore;
 
 use super::{Delivery, KEEP_TRYING, OutgoingEvent, Sink};
@@ -73,7 +73,12 @@ impl<D: Deliver> ByEvent<D> {
                 Delivery::Behind
             } else {
                 let _permit = self.permits.acquire().await;
-                delivery(self.deliver.deliver(&event).await)
+                // Its own failure: otherwise its neighbours would be delivered again and again with it.
+                let delivering = async { self.deliver.deliver(&event).await };
+                match AssertUnwindSafe(delivering).catch_unwind().await {
+                    Ok(result) => delivery(result),
+                    Err(_) => Delivery::Retry { error: "the sink panicked".to_owned(), after: None },
+                }
             };
             failed |= matches!(delivery, Delivery::Retry { .. });
             deliveries.push((at, delivery));

@@ -110,7 +110,22 @@ impl OutgoingEvent {
     }
 }
 
+/// The last millisecond of the year 9999: what comes after has no such form.
+const LAST_MS: u64 = 253_402_300_799_999;
+
 fn rfc3339(ms: i64) -> String {
-    let since_1970 = Duration::from_millis(u64::try_from(ms).unwrap_or_default());
+    let since_1970 = Duration::from_millis(u64::try_from(ms).unwrap_or_default().min(LAST_MS));
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since_1970).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_time_can_be_written() {
+        assert_eq!(rfc3339(1_700_000_000_123), "2023-11-14T22:13:20.123Z");
+        assert_eq!(rfc3339(i64::MIN), "1970-01-01T00:00:00.000Z");
+        assert_eq!(rfc3339(i64::MAX), "9999-12-31T23:59:59.999Z");
+    }
 }

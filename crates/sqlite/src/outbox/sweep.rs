@@ -76,7 +76,7 @@ async fn check_columns(conn: &mut SqliteConnection, sweep: &Sweep, query: &State
     let sql = format!("SELECT * FROM (\n{}\n)", query.source());
     let prepared = conn.prepare(AssertSqlSafe(sql).into_sql_str()).await.context(&doing(sweep))?;
     let there: Vec<&str> = prepared.columns().iter().map(Column::name).collect();
-    for (setting, column) in [("row_key", Some(&sweep.row_key)), ("event_key", sweep.event_key.as_ref())] {
+    for (setting, column) in [("key", Some(&sweep.row_key)), ("emit.key", sweep.event_key.as_ref())] {
         if let Some(column) = column.filter(|column| !there.contains(&column.as_str())) {
             let there = there.join(", ");
             return Err(wrong(sweep, format!("{setting} names the column {column}, its query has {there}")));
@@ -91,11 +91,7 @@ async fn run(conn: &mut SqliteConnection, sweep: &Sweep, query: &Statement) -> S
     let rows = fresh.persistent(false).fetch_all(&mut *conn).await.context(&doing(sweep))?;
     let (mut keys, mut events) = (HashSet::new(), Vec::new());
     for row in &rows {
-        let key: Option<String> = row.try_get(0).context(&doing(sweep))?;
-        let key = key.ok_or_else(|| {
-            wrong(sweep, format!("a row has no {}: every row needs one to be emitted once", sweep.row_key))
-        })?;
-        if keys.insert(key) {
+        if keys.insert(row.try_get::<String, _>(0).context(&doing(sweep))?) {
             events.push(event(sweep, row)?);
         }
     }
@@ -109,7 +105,7 @@ async fn run(conn: &mut SqliteConnection, sweep: &Sweep, query: &Statement) -> S
     Ok(events.len() as u64)
 }
 
-/// The rows of the query whose key is not silent. `r."name"` is a column or an error; `"name"` alone might be a text.
+/// The rows of the query that have a key, and whose key is not silent. `r."name"` is a column or an error; `"name"` alone might be a text.
 fn fresh_rows(sweep: &Sweep, query: &Statement) -> String {
     let row_key = quoted(&sweep.row_key);
     let event_key = sweep.event_key.as_deref().map_or("NULL".to_owned(), |key| format!("r.{}", quoted(key)));
@@ -118,7 +114,7 @@ fn fresh_rows(sweep: &Sweep, query: &Statement) -> String {
     );
     format!(
         "SELECT {as_text}, CAST({event_key} AS BLOB), r.* FROM (\n{}\n) AS r
-         WHERE NOT EXISTS (SELECT 1 FROM oncebox_sweep s
+         WHERE r.{row_key} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM oncebox_sweep s
             WHERE s.name = ?1 AND s.row_key = {as_text} AND s.silent_until > {})
          LIMIT ?2",
         query.source(),

@@ -253,7 +253,11 @@ pub(super) async fn put_aside(store: &SqliteStore, aside: &Aside) -> StoreResult
     let keys = keys_with_waiting(&mut txn, &unreadable).await.context(doing)?;
     sqlx::query(PARK_UNREADABLE).bind(unreadable).execute(&mut *txn).await.context(doing)?;
     follow(&mut txn, &keys).await.context(doing)?;
-    txn.commit(None).await
+    txn.commit(None).await?;
+    for seq in &aside.unreadable {
+        tracing::warn!(seq, "parked an event that cannot be published: its headers are unreadable");
+    }
+    Ok(())
 }
 
 /// Lets those of the events wait that are behind a held one.
