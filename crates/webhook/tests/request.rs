@@ -115,6 +115,7 @@ async fn a_tombstone_is_told_from_an_empty_payload() {
     assert_eq!(received[0].header("content-type"), Some("application/octet-stream"));
     assert_eq!(received[1].header("content-type"), None);
     assert!(received.iter().all(|r| r.body.is_empty() && r.header("oncebox-key").is_none()));
+    assert!(received.iter().all(|r| r.header("content-length") == Some("0")));
 }
 
 #[tokio::test]
