@@ -6,10 +6,13 @@ mod failure;
 mod pool;
 mod producer;
 mod reports;
+#[cfg(test)]
+mod stall_tests;
 mod topics;
 mod trouble;
 
 use std::fmt;
+use std::time::Duration;
 
 use oncebox_core::{BoxError, Delivery, OutgoingEvent, Sink};
 
@@ -22,11 +25,17 @@ use topics::Topics;
 /// How many batches may be under way at once: each has a producer of its own.
 const BATCHES: usize = 4;
 
+/// How long Kafka may confirm nothing of a batch before the batch is given up. librdkafka itself would wait for ever, for the
+/// leader of one partition say, and meanwhile no other topic would have the place of this batch.
+const STALL: Duration = Duration::from_secs(30);
+
 /// Publishes events: the topic, the key, the payload and the headers are those of the event, the timestamp is when it was
 /// written.
 ///
 /// Topics are never created: events to one that does not exist wait for it. While no broker can be reached events wait as
-/// well. An event that the broker refuses for its own sake, such as one that is larger than its topic allows, is given up.
+/// well, and those of a partition without a leader: a batch of which nothing is confirmed for half a minute is tried again
+/// later, so that others have their turn. An event that the broker refuses for its own sake, such as one that is larger than
+/// its topic allows, is given up.
 pub struct KafkaSink {
     pool: Pool,
     topics: Topics,
@@ -34,7 +43,11 @@ pub struct KafkaSink {
 
 impl KafkaSink {
     pub(crate) fn new(kafka: Kafka) -> Self {
-        Self { pool: Pool::new(kafka, BATCHES), topics: Topics::default() }
+        Self::with_stall(kafka, STALL)
+    }
+
+    fn with_stall(kafka: Kafka, stall: Duration) -> Self {
+        Self { pool: Pool::new(kafka, BATCHES, stall), topics: Topics::default() }
     }
 
     async fn publish(&self, topic: &str, events: &[OutgoingEvent]) -> Result<Vec<Delivery>, Error> {
@@ -46,12 +59,27 @@ impl KafkaSink {
                 leased.replace(topic).await?;
             }
             let reports = leased.producer().send(run.iter().map(|at| &events[*at])).await?;
-            if let Err(code) = batch.settle(&run, &reports) {
+            let settled = batch.settle(&run, &reports);
+            if leased.producer().has_stalled() && batch.undecided() > 0 {
+                self.topics.forget(topic);
+                return self.stalled(topic, batch);
+            }
+            if let Err(code) = settled {
                 self.topics.forget(topic);
                 let stopped_by = leased.producer().stopped_by();
                 return Err(failure::of_batch(topic, batch.undecided(), events.len(), code, stopped_by));
             }
         }
+        Ok(batch.into_deliveries())
+    }
+
+    /// What was confirmed of a batch that is given up need not be sent again.
+    fn stalled(&self, topic: &str, mut batch: Batch<'_>) -> Result<Vec<Delivery>, Error> {
+        let error = failure::of_stalled(topic, batch.undecided(), batch.len(), self.pool.stall());
+        if batch.undecided() == batch.len() {
+            return Err(error);
+        }
+        batch.give_up(&error.to_string());
         Ok(batch.into_deliveries())
     }
 }

@@ -3,6 +3,8 @@
 //! A broker refuses whole record batches, so an event may be refused only because of its neighbours. The events that are not
 //! at the broker yet are then sent again, in their order and in ever smaller runs, until the one to blame is alone.
 
+use std::collections::HashSet;
+
 use oncebox_core::{Delivery, OutgoingEvent};
 use rdkafka::error::RDKafkaErrorCode;
 
@@ -59,6 +61,26 @@ impl<'a> Batch<'a> {
         self.undecided -= 1;
     }
 
+    /// Ends the batch with what is known: the undecided events are to be tried again.
+    ///
+    /// That keeps the order. A key has one partition, which confirms in order, so what is confirmed does not stand behind an
+    /// undecided event of its key.
+    pub(super) fn give_up(&mut self, error: &str) {
+        let mut held = HashSet::new();
+        for at in 0..self.events.len() {
+            if self.fates[at].is_some() {
+                continue;
+            }
+            let is_first = self.events[at].key().is_none_or(|key| held.insert(key));
+            let retry = || Delivery::Retry { error: error.to_owned(), after: None };
+            self.decide(at, if is_first { retry() } else { Delivery::Behind });
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
     /// How many events are not known to be at the broker.
     pub(super) fn undecided(&self) -> usize {
         self.undecided
@@ -76,26 +98,30 @@ fn more_telling(known: Option<RDKafkaErrorCode>, code: RDKafkaErrorCode) -> RDKa
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use oncebox_core::{Headers, StoredEvent};
 
     use super::*;
 
-    fn events(count: i64) -> Vec<OutgoingEvent> {
-        let stored = |seq| StoredEvent {
+    pub(in crate::sink) fn event(seq: i64, key: Option<&'static str>) -> OutgoingEvent {
+        let stored = StoredEvent {
             seq,
             id: uuid::Uuid::from_u128(seq as u128),
             topic: "t".into(),
-            key: None,
+            key: key.map(|key| key.as_bytes().into()),
             payload: None,
             headers: Headers::new(),
             created_at_ms: 1,
             causation_id: None,
             attempts: 0,
         };
-        (0..count).map(|seq| OutgoingEvent::new(stored(seq), Arc::from("test"))).collect()
+        OutgoingEvent::new(stored, Arc::from("test"))
+    }
+
+    fn events(count: i64) -> Vec<OutgoingEvent> {
+        (0..count).map(|seq| event(seq, None)).collect()
     }
 
     /// A broker that takes up to `limit` events at once and never those in `bad`; all events share a partition.
@@ -127,6 +153,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn of_a_batch_that_is_given_up_each_key_is_held_once() {
+        let keys = [Some("a"), Some("a"), None, Some("b"), Some("a"), None, Some("b")];
+        let events: Vec<_> = (0..).zip(keys).map(|(seq, key)| event(seq, key)).collect();
+        let mut batch = Batch::new(&events);
+        let run = batch.next_run().expect("all");
+        let mut reports = [Report::Failed(RDKafkaErrorCode::PurgeQueue); 7];
+        reports[0] = Report::Delivered;
+        assert!(batch.settle(&run, &reports).is_err());
+        batch.give_up("why");
+        let retry = Delivery::Retry { error: "why".to_owned(), after: None };
+        let (held, behind) = (|| retry.clone(), Delivery::Behind);
+        let expected = [Delivery::Delivered, held(), held(), held(), behind.clone(), held(), behind];
+        assert_eq!(batch.into_deliveries(), expected);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Whose fault a failed delivery is, in words that help.
 
+use std::time::Duration;
+
 use oncebox_core::{Delivery, OutgoingEvent};
 use rdkafka::error::RDKafkaErrorCode;
 
@@ -64,5 +66,14 @@ pub(super) fn of_batch(
         }
         code => code.to_string(),
     };
+    Error::NotPublished { topic: topic.to_owned(), missing, events, reason }
+}
+
+/// Nothing was confirmed for `stall`, and librdkafka would go on trying without a word.
+pub(super) fn of_stalled(topic: &str, missing: usize, events: usize, stall: Duration) -> Error {
+    let reason = format!(
+        "no confirmation for {} s, perhaps a partition has no leader or too few replicas in sync",
+        stall.as_secs_f32()
+    );
     Error::NotPublished { topic: topic.to_owned(), missing, events, reason }
 }

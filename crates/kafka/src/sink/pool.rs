@@ -4,6 +4,7 @@
 //! neither touches another batch, and a relay that drops its batch takes back exactly that.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -16,18 +17,25 @@ use crate::settings::Kafka;
 pub(super) struct Pool {
     kafka: Kafka,
     trouble: Arc<Trouble>,
+    /// How long nothing may be confirmed before a producer is given up.
+    stall: Duration,
     /// The last one used is taken first, so that a sink with little to do keeps few connections busy.
     idle: Mutex<Vec<Producer>>,
     permits: Semaphore,
 }
 
 impl Pool {
-    pub(super) fn new(kafka: Kafka, producers: usize) -> Self {
-        Self { kafka, trouble: Arc::default(), idle: Mutex::default(), permits: Semaphore::new(producers) }
+    pub(super) fn new(kafka: Kafka, producers: usize, stall: Duration) -> Self {
+        let permits = Semaphore::new(producers);
+        Self { kafka, trouble: Arc::default(), stall, idle: Mutex::default(), permits }
     }
 
     pub(super) fn kafka(&self) -> &Kafka {
         &self.kafka
+    }
+
+    pub(super) fn stall(&self) -> Duration {
+        self.stall
     }
 
     /// Waits for a producer that is free.
@@ -50,7 +58,8 @@ impl Pool {
     /// librdkafka starts threads, may read certificates, and asks the brokers.
     async fn create(&self, topic: &str) -> Result<Producer, Error> {
         let (kafka, trouble, topic) = (self.kafka.clone(), Arc::clone(&self.trouble), topic.to_owned());
-        on_a_thread(move || Producer::create(&kafka, trouble, &topic)).await
+        let stall = self.stall;
+        on_a_thread(move || Producer::create(&kafka, trouble, stall, &topic)).await
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Producer>> {

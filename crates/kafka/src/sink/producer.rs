@@ -36,9 +36,14 @@ pub(super) struct Producer {
 
 impl Producer {
     /// A producer that is about to publish to this topic. Blocks.
-    pub(super) fn create(kafka: &Kafka, trouble: Arc<Trouble>, topic: &str) -> Result<Self, Error> {
+    pub(super) fn create(
+        kafka: &Kafka,
+        trouble: Arc<Trouble>,
+        stall: Duration,
+        topic: &str,
+    ) -> Result<Self, Error> {
         let secrets = kafka.secrets();
-        let reports = Reports::new(trouble, secrets.clone());
+        let reports = Reports::new(trouble, secrets.clone(), stall);
         let client: Client = kafka
             .producer_config()?
             .create_with_context(reports)
@@ -71,12 +76,17 @@ impl Producer {
         self.reports().is_spent()
     }
 
+    /// Whether it was given up because nothing was reported any more.
+    pub(super) fn has_stalled(&self) -> bool {
+        self.reports().has_stalled()
+    }
+
     /// Why librdkafka has stopped it.
     pub(super) fn stopped_by(&self) -> Option<String> {
         self.reports().stopped_by()
     }
 
-    /// Sends the events in their order and waits until all are reported.
+    /// Sends the events in their order and waits until all are reported or the run has stalled.
     pub(super) async fn send<'a>(
         &self,
         events: impl ExactSizeIterator<Item = &'a OutgoingEvent>,
@@ -100,7 +110,7 @@ impl Producer {
             }
         }
         failpoint("relay-after-produce");
-        let purge = || self.client().purge(PurgeConfig::default().queue().non_blocking());
+        let purge = |what: PurgeConfig| self.client().purge(what.non_blocking());
         Ok(self.reports().all(topic, purge).await)
     }
 
@@ -118,7 +128,7 @@ impl Producer {
                     );
                     return Err(Error::Configuration(text));
                 }
-                Some(RDKafkaErrorCode::QueueFull) => {}
+                Some(RDKafkaErrorCode::QueueFull) if !self.reports().give_up_if_stalled() => {}
                 Some(code) => return Ok(Some(code)),
                 None => return Err(not_sent(same.topic, &error)),
             }

@@ -1,14 +1,14 @@
 //! What librdkafka calls back with: the delivery reports of the run under way, and trouble.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oncebox_core::failpoint;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
-use rdkafka::producer::ProducerContext;
+use rdkafka::producer::{ProducerContext, PurgeConfig};
 use tokio::sync::Notify;
 
 use super::trouble::Trouble;
@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often the queue of a producer that has stopped is purged.
 const PURGE_AGAIN: Duration = Duration::from_millis(50);
+
+/// How long what is purged may take to be reported: a thread of librdkafka may be busy looking up the name of a broker.
+const PURGED: Duration = Duration::from_secs(5);
 
 /// What became of one event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,20 +41,32 @@ pub(super) struct Reports {
     news: Notify,
     trouble: Arc<Trouble>,
     secrets: Secrets,
+    /// How long nothing may be reported before a run is given up.
+    stall: Duration,
 }
 
-#[derive(Default)]
 struct Run {
     reports: Vec<Report>,
     left: usize,
     /// Something failed: the producer must not be used for another run.
     spent: bool,
     stopped_by: Option<String>,
+    /// It was given up because nothing was reported any more.
+    stalled: bool,
+    /// When there was something new last.
+    last_news: Instant,
+}
+
+impl Run {
+    fn none() -> Self {
+        let last_news = Instant::now();
+        Self { reports: Vec::new(), left: 0, spent: false, stopped_by: None, stalled: false, last_news }
+    }
 }
 
 impl Reports {
-    pub(super) fn new(trouble: Arc<Trouble>, secrets: Secrets) -> Self {
-        Self { run: Mutex::default(), news: Notify::new(), trouble, secrets }
+    pub(super) fn new(trouble: Arc<Trouble>, secrets: Secrets, stall: Duration) -> Self {
+        Self { run: Mutex::new(Run::none()), news: Notify::new(), trouble, secrets, stall }
     }
 
     pub(super) fn begin(&self, events: usize) {
@@ -59,6 +74,7 @@ impl Reports {
         run.reports.clear();
         run.reports.resize(events, Report::Failed(RDKafkaErrorCode::InProgress));
         run.left = events;
+        run.last_news = Instant::now();
     }
 
     pub(super) fn note(&self, at: usize, report: Report) {
@@ -70,41 +86,56 @@ impl Reports {
         run.spent |= failed_first;
         run.reports[at] = report;
         run.left -= 1;
+        run.last_news = Instant::now();
         if run.left == 0 || failed_first {
             drop(run);
             self.news.notify_one();
         }
     }
 
-    /// Waits until all events of the run are reported, however long it takes. Calls `purge` now and then once something has
+    /// Waits until all events of the run are reported or the run has stalled. Calls `purge` now and then once something has
     /// failed.
-    pub(super) async fn all(&self, topic: &str, purge: impl Fn()) -> Vec<Report> {
+    pub(super) async fn all(&self, topic: &str, purge: impl Fn(PurgeConfig)) -> Vec<Report> {
         loop {
-            let (left, spent) = self.still_going();
-            if left == 0 {
+            let stalled = self.give_up_if_stalled();
+            let (left, spent, quiet) = self.progress();
+            if left == 0 || (stalled && quiet >= PURGED) {
                 break;
             }
             // A producer that has stopped purges its queue, but only once: what is put there a moment later, or comes back
-            // from a broken connection, would stay for ever.
+            // from a broken connection, would stay for ever. What is in flight is worth waiting for, up to a point.
             if spent {
-                purge();
-            }
-            let patience = if spent { PURGE_AGAIN } else { PATIENCE };
-            let news = tokio::time::timeout(patience, self.news.notified()).await;
-            if news.is_err() && !spent && self.still_going() == (left, false) {
+                let queue = PurgeConfig::default().queue();
+                purge(if stalled { queue.inflight() } else { queue });
+            } else if quiet >= PATIENCE {
                 self.trouble.still_waiting(topic, left);
             }
+            let patience = if spent { PURGE_AGAIN } else { PATIENCE.min(self.stall.saturating_sub(quiet)) };
+            tokio::time::timeout(patience, self.news.notified()).await.ok();
         }
-        let mut run = self.run();
+        let run = self.run();
         if !run.spent {
             self.trouble.is_over();
         }
-        std::mem::take(&mut run.reports)
+        // Not taken out: of a run that was given up there may be reports yet.
+        run.reports.clone()
     }
 
-    fn still_going(&self) -> (usize, bool) {
+    /// Gives the run up if nothing was reported for too long. Says whether it is given up.
+    pub(super) fn give_up_if_stalled(&self) -> bool {
+        let mut run = self.run();
+        if !run.stalled && run.left > 0 && run.last_news.elapsed() >= self.stall {
+            run.stalled = true;
+            run.spent = true;
+            run.last_news = Instant::now();
+        }
+        run.stalled
+    }
+
+    /// How many reports are missing, whether something failed, and for how long there was nothing new.
+    fn progress(&self) -> (usize, bool, Duration) {
         let run = self.run();
-        (run.left, run.spent)
+        (run.left, run.spent, run.last_news.elapsed())
     }
 
     /// Whether all that was sent is reported, and nothing failed.
@@ -115,6 +146,11 @@ impl Reports {
 
     pub(super) fn is_spent(&self) -> bool {
         self.run().spent
+    }
+
+    /// Whether the run was given up because nothing was reported any more.
+    pub(super) fn has_stalled(&self) -> bool {
+        self.run().stalled
     }
 
     /// Why librdkafka has stopped the producer.

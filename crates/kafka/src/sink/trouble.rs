@@ -8,6 +8,10 @@ use tracing::{info, warn};
 /// How often it is said.
 const AGAIN: Duration = Duration::from_secs(30);
 
+/// librdkafka says nothing about a partition that has no leader or too few replicas.
+const UNKNOWN: &str =
+    "not known: partitions may have no leader or too few replicas in sync, or brokers do not answer";
+
 /// What is wrong with the cluster, as far as the producers of a sink know.
 #[derive(Debug, Default)]
 pub(super) struct Trouble(Mutex<State>);
@@ -28,7 +32,7 @@ impl Trouble {
         let mut state = self.state();
         if state.said.is_none_or(|said| said.elapsed() >= AGAIN) {
             state.said = Some(Instant::now());
-            let problem = state.last.as_deref().unwrap_or("no broker has answered");
+            let problem = state.last.as_deref().unwrap_or(UNKNOWN);
             warn!(topic, events, problem, "Kafka does not confirm events; they wait");
         }
     }
