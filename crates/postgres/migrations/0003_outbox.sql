@@ -15,7 +15,8 @@ CREATE TABLE oncebox_outbox (
     key bytea,
     payload bytea,
     headers json NOT NULL DEFAULT '{}',
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Finite, because one that is not has no milliseconds, and would stop the reading of its whole topic.
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
     -- Who publishes it: see oncebox_shard. Rows without a key need no order and are spread.
     shard integer NOT NULL GENERATED ALWAYS AS (get_byte(sha256(COALESCE(key, int8send(seq))), 0) & 15) STORED,
     consumer text,
@@ -44,14 +45,22 @@ CREATE INDEX oncebox_outbox_parked ON oncebox_outbox (seq) WHERE parked_at IS NO
 CREATE INDEX oncebox_outbox_published ON oncebox_outbox (published_at) WHERE published_at IS NOT NULL;
 
 -- Whoever takes away the held row that others wait behind, also an operator by hand, makes the next one of its key due.
+-- If that one is just going too, it is waited for, and the one behind it comes instead. One that has a time is not waited
+-- for: two that go at the same time would wait for each other. What they leave behind, the housekeeping finds.
 CREATE FUNCTION oncebox_next_of_key() RETURNS trigger
 LANGUAGE plpgsql AS $body$
+DECLARE
+    following record;
 BEGIN
-    UPDATE oncebox_outbox SET held_until = clock_timestamp()
-    WHERE held_until = 'infinity' AND seq = (
-        SELECT seq FROM oncebox_outbox
+    LOOP
+        SELECT seq, held_until INTO following FROM oncebox_outbox
         WHERE topic = OLD.topic AND sha256(key) = sha256(OLD.key) AND key = OLD.key AND held_until IS NOT NULL
-        ORDER BY seq LIMIT 1);
+        ORDER BY seq LIMIT 1;
+        EXIT WHEN NOT FOUND OR following.held_until < 'infinity';
+        UPDATE oncebox_outbox SET held_until = clock_timestamp()
+        WHERE seq = following.seq AND held_until = 'infinity';
+        EXIT WHEN FOUND;
+    END LOOP;
     RETURN NULL;
 END
 $body$;

@@ -13,8 +13,10 @@ use crate::session::{Sessions, pool_options};
 use crate::store::PgStore;
 use crate::txn::begin_message;
 
-/// Connections beside the pool, for what must not wait behind the traffic: purge, status, health.
+/// Connections beside the pool, for what must not wait behind the traffic: purge, sweeps, status, health.
 const ASIDE_CONNECTIONS: u32 = 3;
+/// And for what must not wait behind those either.
+const LEASE_CONNECTIONS: u32 = 1;
 const ASIDE_IDLE: Duration = Duration::from_secs(60);
 
 /// The limits of every transaction. They are sent with BEGIN, so they hold behind a transaction pooler too.
@@ -97,7 +99,7 @@ impl PgStoreBuilder {
     }
 
     /// The most connections that carry messages, 10 by default. Up to three more are opened
-    /// when purge, status or health need them.
+    /// when purge, sweeps, status or health need them, and one more for the leases of a relay.
     pub fn max_connections(mut self, most: u32) -> Self {
         self.max_connections = most.max(1);
         self
@@ -183,9 +185,9 @@ impl PgStoreBuilder {
             .max_connections(self.max_connections)
             .acquire_timeout(self.acquire_timeout)
             .connect_lazy_with(options.clone());
-        let aside = aside(options, self.acquire_timeout);
+        let pools = Pools::around(pool, &options);
         let sessions = if self.pooler { None } else { Some(sessions) };
-        Ok(PgStore::new(pool, aside, sessions, self.limits, self.pooler, self.partition_receipts))
+        Ok(PgStore::new(pools, sessions, self.limits, self.pooler, self.partition_receipts))
     }
 }
 
@@ -195,13 +197,25 @@ fn has_no_statement_cache(url: &str) -> bool {
     query.split('&').any(|pair| pair == "statement-cache-capacity=0")
 }
 
-/// The small pool beside the main one.
-pub(crate) fn aside(options: PgConnectOptions, acquire_timeout: Duration) -> PgPool {
-    pool_options(&Arc::default())
-        .max_connections(ASIDE_CONNECTIONS)
-        .idle_timeout(ASIDE_IDLE)
-        .acquire_timeout(acquire_timeout)
-        .connect_lazy_with(options)
+/// Who may not wait for whom has pools of its own.
+pub(crate) struct Pools {
+    pub(crate) messages: PgPool,
+    pub(crate) aside: PgPool,
+    pub(crate) lease: PgPool,
+}
+
+impl Pools {
+    /// The small pools beside the one that carries messages. They connect when they are used.
+    pub(crate) fn around(messages: PgPool, options: &PgConnectOptions) -> Self {
+        let small = |connections: u32| {
+            pool_options(&Arc::default())
+                .max_connections(connections)
+                .idle_timeout(ASIDE_IDLE)
+                .acquire_timeout(messages.options().get_acquire_timeout())
+                .connect_lazy_with(options.clone())
+        };
+        Self { aside: small(ASIDE_CONNECTIONS), lease: small(LEASE_CONNECTIONS), messages }
+    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //!
 //! A held event is out of the index of ready ones. Of the held events of a key only the first has a time; those behind it
 //! wait until infinity, and follow it when it is due. Whoever takes the first one away makes the next one due: a trigger
-//! does, so that an operator's own DELETE does it too.
+//! does, so that an operator's own DELETE does it too. What gets past the trigger, [`left_behind`] finds.
 
 mod admin;
 mod emit;
 mod lease;
+mod left_behind;
 mod read;
 mod row;
 mod settle;

@@ -14,7 +14,7 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
 
-use crate::options::{Limits, PgStoreBuilder, aside};
+use crate::options::{Limits, PgStoreBuilder, Pools};
 use crate::session::Sessions;
 use crate::txn::PgTxn;
 
@@ -28,8 +28,7 @@ pub struct PgStore {
 }
 
 struct Inner {
-    pool: PgPool,
-    aside: PgPool,
+    pools: Pools,
     /// What new connections define; `None` if connections are not ours to prepare.
     sessions: Option<Arc<Sessions>>,
     begin: SqlStr,
@@ -62,18 +61,16 @@ impl PgStore {
         PgStoreBuilder::new(url)
     }
 
-    /// Uses an application's own pool, with default settings. Purge and status use connections of their own, with the
-    /// options of that pool.
+    /// Uses an application's own pool, with default settings. Purge, sweeps, status and leases use up to four
+    /// connections of their own, with the options of that pool.
     #[must_use]
     pub fn from_pool(pool: PgPool) -> Self {
         let options = pool.connect_options().as_ref().clone();
-        let aside = aside(options, pool.options().get_acquire_timeout());
-        Self::new(pool, aside, None, Limits::default(), false, false)
+        Self::new(Pools::around(pool, &options), None, Limits::default(), false, false)
     }
 
     pub(crate) fn new(
-        pool: PgPool,
-        aside: PgPool,
+        pools: Pools,
         sessions: Option<Arc<Sessions>>,
         limits: Limits,
         pooler: bool,
@@ -81,15 +78,13 @@ impl PgStore {
     ) -> Self {
         let patience = (!limits.statement.is_zero()).then(|| limits.statement + GRACE);
         let (begin, begin_relay) = (limits.begin(), limits.begin_relay());
-        Self {
-            inner: Arc::new(Inner { pool, aside, sessions, begin, begin_relay, patience, pooler, by_day }),
-        }
+        Self { inner: Arc::new(Inner { pools, sessions, begin, begin_relay, patience, pooler, by_day }) }
     }
 
     /// The pool that carries messages.
     #[must_use]
     pub fn pool(&self) -> &PgPool {
-        &self.inner.pool
+        &self.inner.pools.messages
     }
 
     pub(crate) fn sessions(&self) -> Option<&Sessions> {
@@ -113,17 +108,22 @@ impl PgStore {
 
     /// Opens a transaction for messages.
     pub(crate) async fn begin(&self) -> StoreResult<PgTxn> {
-        PgTxn::begin(&self.inner.pool, self.inner.begin.clone()).await
+        PgTxn::begin(&self.inner.pools.messages, self.inner.begin.clone()).await
     }
 
     /// Opens a transaction for a relay's reading and settling.
     pub(crate) async fn begin_relay(&self) -> StoreResult<PgTxn> {
-        PgTxn::begin(&self.inner.pool, self.inner.begin_relay.clone()).await
+        PgTxn::begin(&self.inner.pools.messages, self.inner.begin_relay.clone()).await
     }
 
     /// Opens a transaction on a connection that carries no messages.
     pub(crate) async fn begin_aside(&self) -> StoreResult<PgTxn> {
-        PgTxn::begin(&self.inner.aside, self.inner.begin.clone()).await
+        PgTxn::begin(&self.inner.pools.aside, self.inner.begin.clone()).await
+    }
+
+    /// Opens a transaction for leases, which wait for nothing but each other.
+    pub(crate) async fn begin_lease(&self) -> StoreResult<PgTxn> {
+        PgTxn::begin(&self.inner.pools.lease, self.inner.begin.clone()).await
     }
 
     /// The server bounds every statement; this bounds the silence of a server that is gone without a word. What `work`

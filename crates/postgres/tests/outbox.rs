@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use oncebox_core::{
     Admin, Emit, Event, EventFilter, EventState, FindingLevel, HeldEvent, Outbox, OutboxAdmin, ParkedEvent,
-    Settlement,
+    Settlement, Sweep,
 };
 use oncebox_postgres::PgStore;
 use sqlx::{Connection, PgConnection, Row};
 use support::relay::{HOUR, HandRelay, MANY, emit, every, text};
 use support::{execute, number, with_database, with_store};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,6 +303,169 @@ async fn who_goes_finds_those_that_were_just_put_behind() {
         reading.commit().await.unwrap();
         publishing.await.unwrap();
         assert_eq!(relay.texts("t").await, ["next"]);
+    })
+    .await;
+}
+
+/// Deletes in a transaction that stays open.
+async fn delete(conn: &mut PgConnection, seq: i64) {
+    sqlx::query("DELETE FROM oncebox_outbox WHERE seq = $1").bind(seq).execute(conn).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_goes_finds_the_one_behind_another_that_goes() {
+    with_store(|store, url| async move {
+        let relay = HandRelay::start(&store).await;
+        let seqs = emit(&store, "t", &[("a", "1"), ("a", "2"), ("a", "3")]).await;
+        relay.hold(seqs[0], HOUR).await;
+        assert!(relay.next("t").await.is_empty());
+        let mut other = PgConnection::connect(&url).await.unwrap();
+        let mut operator = other.begin().await.unwrap();
+        delete(&mut operator, seqs[1]).await;
+        let publisher = HandRelay { store: store.clone(), id: relay.id, leases: relay.leases.clone() };
+        let first = seqs[0];
+        let publishing = tokio::spawn(async move { publisher.publish(vec![first]).await });
+        until_someone_waits(&store).await;
+        operator.commit().await.unwrap();
+        publishing.await.unwrap();
+        assert_eq!(relay.texts("t").await, ["3"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn housekeeping_frees_what_two_left_behind() {
+    with_store(|store, url| async move {
+        let relay = HandRelay::start(&store).await;
+        let seqs = emit(&store, "t", &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4")]).await;
+        relay.hold(seqs[0], HOUR).await;
+        relay.hold(seqs[1], HOUR).await;
+        assert!(relay.next("t").await.is_empty());
+        let mut one = PgConnection::connect(&url).await.unwrap();
+        let mut two = PgConnection::connect(&url).await.unwrap();
+        let mut first = one.begin().await.unwrap();
+        let mut second = two.begin().await.unwrap();
+        delete(&mut first, seqs[0]).await;
+        delete(&mut second, seqs[1]).await;
+        first.commit().await.unwrap();
+        second.commit().await.unwrap();
+        store.purge_published(HOUR).await.unwrap();
+        assert_eq!(relay.texts("t").await, ["3", "4"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn housekeeping_looks_at_all_keys_and_leaves_those_in_order_alone() {
+    with_store(|store, _| async move {
+        // More keys than one step has; every second one waits for nobody. Events without a key are not concerned.
+        execute(
+            &store,
+            "INSERT INTO oncebox_outbox (topic, key, held_until) \
+             SELECT 't' || n % 3, CASE WHEN n % 7 > 0 THEN convert_to(n::text, 'UTF8') END, \
+                 CASE WHEN n % 7 > 0 AND n % 2 = 0 THEN 'infinity' ELSE now() + interval '1 hour' END \
+             FROM generate_series(1, 4000) n; \
+             INSERT INTO oncebox_outbox (topic, key, held_until) \
+             SELECT topic, key, 'infinity' FROM oncebox_outbox WHERE key IS NOT NULL",
+        )
+        .await;
+        let due = "SELECT count(*) FROM oncebox_outbox WHERE held_until <= clock_timestamp()";
+        let left_behind = number(
+            &store,
+            "SELECT count(*) FROM oncebox_outbox WHERE held_until = 'infinity' AND seq <= 4000",
+        )
+        .await;
+        assert!(left_behind > 1000);
+        store.purge_published(HOUR).await.unwrap();
+        assert_eq!(number(&store, due).await, left_behind);
+        store.purge_published(HOUR).await.unwrap();
+        assert_eq!(number(&store, due).await, left_behind, "those behind them wait");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_do_not_wait_for_an_operator_who_has_an_event() {
+    with_store(|store, url| async move {
+        let relay = HandRelay::start(&store).await;
+        let seqs = emit(&store, "t", &[("a", "held"), ("b", "parked")]).await;
+        let mut other = PgConnection::connect(&url).await.unwrap();
+        let mut operator = other.begin().await.unwrap();
+        sqlx::query("SELECT FROM oncebox_outbox FOR UPDATE").execute(&mut *operator).await.unwrap();
+        let settler = HandRelay { store: store.clone(), id: relay.id, leases: relay.leases.clone() };
+        let settlement = Settlement {
+            held: vec![HeldEvent { seq: seqs[0], delay: HOUR, error: Some("no".to_owned()) }],
+            parked: vec![ParkedEvent { seq: seqs[1], error: "never".to_owned() }],
+            ..Settlement::default()
+        };
+        let settling = tokio::spawn(async move { settler.settle(settlement).await });
+        until_someone_waits(&store).await;
+        let renewed = timeout(Duration::from_secs(5), store.lease(relay.id, "by hand", HOUR)).await;
+        assert_eq!(renewed.unwrap().unwrap().held.len(), 16);
+        operator.commit().await.unwrap();
+        settling.await.unwrap();
+        assert!(relay.next("t").await.is_empty());
+    })
+    .await;
+}
+
+fn sweep_of(name: &str, sql: &str) -> Sweep {
+    Sweep {
+        name: name.to_owned(),
+        sql: sql.to_owned(),
+        row_key: "id".to_owned(),
+        window: HOUR,
+        topic: "t".to_owned(),
+        event_key: None,
+        limit: 10,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_do_not_wait_for_sweeps() {
+    with_store(|store, url| async move {
+        execute(&store, "CREATE TABLE orders (id int)").await;
+        let mut other = PgConnection::connect(&url).await.unwrap();
+        let mut locked = other.begin().await.unwrap();
+        sqlx::query("LOCK TABLE orders").execute(&mut *locked).await.unwrap();
+        let mut sweeps = tokio::task::JoinSet::new();
+        for name in ["a", "b", "c", "d", "e"] {
+            let store = store.clone();
+            sweeps.spawn(async move { store.sweep(&sweep_of(name, "SELECT id FROM orders")).await.unwrap() });
+        }
+        until_someone_waits(&store).await;
+        sleep(Duration::from_millis(200)).await;
+        let relay = timeout(Duration::from_secs(5), HandRelay::start(&store)).await.unwrap();
+        let shards = relay.shards();
+        let released = store.release_shards(relay.id, &shards, true);
+        timeout(Duration::from_secs(5), released).await.unwrap().unwrap();
+        locked.commit().await.unwrap();
+        sweeps.join_all().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_check_of_a_sweep_names_the_setting() {
+    with_store(|store, _| async move {
+        let sweep = sweep_of("s", "SELECT 1 AS number, 2 AS amount");
+        let error = store.check_sweep(&sweep).await.unwrap_err().to_string();
+        assert!(error.contains("key names the column id, its query has number, amount"), "{error}");
+        let sweep = Sweep { event_key: Some("sku".to_owned()), ..sweep_of("s", "SELECT 1 AS id") };
+        let error = store.check_sweep(&sweep).await.unwrap_err().to_string();
+        assert!(error.contains("emit.key names the column sku, its query has id"), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_of_some_time() {
+    with_store(|store, _| async move {
+        for time in ["infinity", "-infinity"] {
+            let insert = "INSERT INTO oncebox_outbox (topic, created_at) VALUES ('t', $1::text::timestamptz)";
+            let error = sqlx::query(insert).bind(time).execute(store.pool()).await.unwrap_err();
+            assert!(error.as_database_error().unwrap().is_check_violation(), "{error}");
+        }
     })
     .await;
 }

@@ -117,6 +117,7 @@ impl PgStore {
                 >= STEP.unsigned_abs()
             {}
         }
+        self.free_left_behind().await?;
         Ok(purged)
     }
 

@@ -1,4 +1,6 @@
 //! Which relay publishes which shard.
+//!
+//! On a connection of its own: a lease that is renewed too late, behind sweeps or a purge, stops the publishing.
 
 use std::time::Duration;
 
@@ -46,7 +48,7 @@ impl PgStore {
         duration: Duration,
     ) -> StoreResult<Leases> {
         let failed = || own("leasing shards");
-        let mut txn = self.begin_aside().await?;
+        let mut txn = self.begin_lease().await?;
         let found = self.lock_shards(&mut txn, relay).await?;
         self.query(ALIVE)
             .bind(relay)
@@ -72,7 +74,7 @@ impl PgStore {
 
     pub(super) async fn give_back(&self, relay: Uuid, shards: &[u16], leaving: bool) -> StoreResult<()> {
         let failed = || own("releasing shards");
-        let mut txn = self.begin_aside().await?;
+        let mut txn = self.begin_lease().await?;
         self.lock_shards(&mut txn, relay).await?;
         self.query(RELEASE).bind(relay).bind(numbers(shards)).execute(&mut *txn).await.map_err(failed())?;
         if leaving {

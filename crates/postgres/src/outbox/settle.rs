@@ -14,6 +14,10 @@ const REMOVE: &str = "DELETE FROM oncebox_outbox WHERE seq = ANY ($1)";
 const KEEP: &str = "UPDATE oncebox_outbox SET published_at = clock_timestamp(), held_until = NULL, parked_at = NULL \
      WHERE seq = ANY ($1) AND published_at IS NULL";
 
+/// Comes before the shards are locked: an operator may hold such a row for long, and who waits for it must not keep all
+/// relays from renewing their leases.
+const LOCK_EVENTS: &str = "SELECT FROM oncebox_outbox WHERE seq = ANY ($1) ORDER BY seq FOR UPDATE";
+
 /// The shards that still belong to whoever read the batch. They are locked, so that nobody takes them over before this
 /// transaction is through.
 const STILL_LEASED: &str = "SELECT s.shard FROM oncebox_shard s \
@@ -59,11 +63,19 @@ impl PgStore {
                 .map_err(own("removing published events"))?;
         }
         if !settlement.held.is_empty() || !settlement.parked.is_empty() {
+            self.lock_events(&mut txn, settlement).await?;
             let shards = self.still_leased(&mut txn, settlement).await?;
             self.hold(&mut txn, &settlement.held, &shards).await?;
             self.park_events(&mut txn, settlement, &shards).await?;
         }
         txn.commit("SELECT oncebox_still_open()").await.map_err(own("settling events"))
+    }
+
+    async fn lock_events(&self, txn: &mut PgTxn, settlement: &Settlement) -> StoreResult<()> {
+        let held = settlement.held.iter().map(|event| event.seq);
+        let seqs: Vec<i64> = held.chain(settlement.parked.iter().map(|event| event.seq)).collect();
+        self.query(LOCK_EVENTS).bind(seqs).execute(&mut **txn).await.map_err(own("locking events"))?;
+        Ok(())
     }
 
     async fn still_leased(&self, txn: &mut PgTxn, settlement: &Settlement) -> StoreResult<Vec<i32>> {

@@ -40,10 +40,11 @@ impl PgStore {
             ErrorClass::Failed => wrong(format!("PostgreSQL refuses the query: {e}")),
             _ => own("checking a sweep")(e),
         })?;
-        for wanted in [Some(&sweep.row_key), sweep.event_key.as_ref()].into_iter().flatten() {
-            if !found.contains(wanted) {
-                let found = found.join(", ");
-                return Err(wrong(format!("the query has no column {wanted:?}; it has: {found}")));
+        // By the names of the settings, because that is where the mistake is.
+        for (setting, wanted) in [("key", Some(&sweep.row_key)), ("emit.key", sweep.event_key.as_ref())] {
+            if let Some(column) = wanted.filter(|wanted| !found.contains(wanted)) {
+                let there = found.join(", ");
+                return Err(wrong(format!("{setting} names the column {column}, its query has {there}")));
             }
         }
         // The whole of it: a column that is there twice shows only now.
