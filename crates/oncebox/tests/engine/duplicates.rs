@@ -71,13 +71,16 @@ async fn a_zombie_cannot_commit() {
     let fixture = Fixture::new().await;
     let worker = fixture.inbox().id(by_header()).handler(record_effect);
     let zombie = Partition::open(&worker).await;
+    // It has begun for good; otherwise it might learn of the owner before it has a batch.
+    zombie.push([record(0, "first", "k")]);
+    zombie.settled(1).await;
     let owner = Partition::open(&worker).await;
-    zombie.push([record(0, "stale", "k")]);
+    zombie.push([record(1, "stale", "k")]);
     crate::fixture::eventually("the zombie stands still", || zombie.stream.stopped().is_some()).await;
-    assert_eq!(fixture.effects().await, Vec::<String>::new(), "nothing of the zombie's batch is visible");
-    owner.push([record(0, "stale", "k")]);
-    owner.settled(1).await;
-    assert_eq!(fixture.effects().await, ["stale"]);
+    assert_eq!(fixture.effects().await, ["first"], "nothing of the zombie's batch is visible");
+    owner.push([record(1, "stale", "k")]);
+    owner.settled(2).await;
+    assert_eq!(fixture.effects().await, ["first", "stale"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
