@@ -55,6 +55,17 @@ pub(crate) struct OutputArg {
     pub(crate) output: Output,
 }
 
+/// Which page of a list is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Page {
+    /// At most this many.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: u32,
+    /// Only above this number: the next page.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) after: i64,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show what oncebox does: duplicates, killed processes, and a verdict counted from the database.

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::OutputArg;
+use super::{OutputArg, Page};
 
 /// Which dead letters are meant: numbers, or a filter.
 #[derive(Debug, Clone, Args)]
@@ -32,12 +32,8 @@ pub(crate) enum DeadAction {
     List {
         #[command(flatten)]
         selection: DeadSelection,
-        /// At most this many.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-        limit: u32,
-        /// Only above this number: the next page.
-        #[arg(long, default_value_t = 0)]
-        after: i64,
+        #[command(flatten)]
+        page: Page,
         #[command(flatten)]
         output: OutputArg,
     },

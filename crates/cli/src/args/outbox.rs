@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use oncebox_core::EventState;
 use uuid::Uuid;
 
-use super::OutputArg;
+use super::{OutputArg, Page};
 
 /// Which events are meant: numbers, or a filter.
 #[derive(Debug, Clone, Args)]
@@ -55,12 +55,8 @@ pub(crate) enum OutboxAction {
     List {
         #[command(flatten)]
         selection: OutboxSelection,
-        /// At most this many.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-        limit: u32,
-        /// Only above this number: the next page.
-        #[arg(long, default_value_t = 0)]
-        after: i64,
+        #[command(flatten)]
+        page: Page,
         #[command(flatten)]
         output: OutputArg,
     },

@@ -30,8 +30,8 @@ impl WithStore for Dead<'_> {
     async fn run<S: SqlStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
         match self.action {
-            DeadAction::List { selection, limit, after, output } => {
-                let filter = DeadFilter { limit, after, ..filter(selection) };
+            DeadAction::List { selection, page, output } => {
+                let filter = DeadFilter { limit: page.limit, after: page.after, ..filter(selection) };
                 list(&store.dead_letters(&filter).await?, output.output)
             }
             DeadAction::Show { number, output } => {

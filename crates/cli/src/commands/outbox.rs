@@ -33,9 +33,9 @@ impl WithStore for Outbox {
     async fn run<S: SqlStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
         match self.action {
-            OutboxAction::List { selection, limit, after, output } => {
+            OutboxAction::List { selection, page, output } => {
                 let filters = filters(&selection, &not_published(&selection));
-                show::list(&entries(&store, &filters, after, limit).await?, output.output)
+                show::list(&entries(&store, &filters, page.after, page.limit).await?, output.output)
             }
             OutboxAction::Show { number, output } => {
                 let filter = EventFilter { seqs: vec![number], limit: 1, ..EventFilter::default() };
