@@ -2,6 +2,7 @@
 
 mod dead;
 mod outbox;
+mod position;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use dead::{DeadAction, DeadChange, DeadSelection};
 pub(crate) use outbox::{OutboxAction, OutboxChange, OutboxSelection};
+pub(crate) use position::{PositionAction, PositionMove, To};
 
 /// Every message changes your database once.
 #[derive(Debug, Parser)]
@@ -103,6 +105,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: OutboxAction,
     },
+    /// Show where each consumer is, move it, or let go of a topic that is gone.
+    Position {
+        #[command(subcommand)]
+        action: PositionAction,
+    },
     /// Remove old receipts and published events now.
     Purge {
         /// Only count what would be removed.
@@ -126,7 +133,8 @@ pub(crate) struct DemoArgs {
     /// How many consumer processes are killed while they work.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub(crate) kills: u32,
-    /// A database of your own (its oncebox_demo_* tables are replaced) instead of a temporary SQLite file.
+    /// A database of your own instead of a temporary SQLite file. Its oncebox_demo_* tables are replaced, and removed in the
+    /// end; oncebox's own tables stay.
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// A Kafka of your own instead of the one in this process.

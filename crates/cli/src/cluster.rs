@@ -1,27 +1,42 @@
 //! Questions to Kafka: where topics end, whether they exist, how long they keep messages.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use oncebox_core::config::{Config, InboxConfig, RetentionCheck};
-use oncebox_core::{Finding, FindingLevel};
-use oncebox_kafka::admin::Admin;
+use oncebox_core::{Finding, FindingLevel, LogId, PositionStatus, printable};
+use oncebox_kafka::admin::{Admin, Watermarks};
 
+use crate::exit::{Exit, Failure};
 use crate::load;
 
 /// How long one question may take.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Where partitions end, or why that is not known.
+/// Which logs there are and where they end, or why that is not known.
 #[derive(Debug, Default)]
-pub(crate) struct Ends {
-    high: HashMap<(String, i32), i64>,
+pub(crate) struct Logs {
+    watermarks: HashMap<(String, i32), Watermarks>,
+    ids: BTreeMap<String, Option<LogId>>,
     error: Option<String>,
 }
 
-impl Ends {
-    pub(crate) fn high(&self, topic: &str, partition: i32) -> Option<i64> {
-        self.high.get(&(topic.to_owned(), partition)).copied()
+impl Logs {
+    /// Where the log of a partition ends.
+    pub(crate) fn end(&self, topic: &str, partition: i32) -> Option<i64> {
+        self.watermarks.get(&(topic.to_owned(), partition)).map(|w| w.high)
+    }
+
+    /// How many messages there are behind a position.
+    pub(crate) fn lag(&self, position: &PositionStatus) -> Option<i64> {
+        let Watermarks { low, high, .. } =
+            *self.watermarks.get(&(position.topic.clone(), position.partition))?;
+        Some((high - position.next_offset.unwrap_or(low).max(low)).max(0))
+    }
+
+    /// The log that is there now.
+    pub(crate) fn id(&self, topic: &str) -> Option<&LogId> {
+        self.ids.get(topic)?.as_ref()
     }
 
     pub(crate) fn error(&self) -> Option<&str> {
@@ -29,23 +44,38 @@ impl Ends {
     }
 }
 
-/// Where the topics of the configuration end.
-pub(crate) async fn ends(config: &Config) -> Ends {
-    let mut ends = Ends::default();
-    let Some(kafka) = &config.kafka else { return ends };
-    let admin = match load::kafka(kafka).admin(ANSWER) {
-        Ok(admin) => admin,
-        Err(e) => return Ends { error: Some(e.to_string()), ..ends },
-    };
-    for inbox in &config.inboxes {
-        match admin.lag(&inbox.group, &inbox.topics).await {
-            Ok(partitions) => {
-                ends.high.extend(partitions.into_iter().map(|p| ((p.topic, p.partition), p.high)));
-            }
-            Err(e) => return Ends { error: Some(e.to_string()), ..ends },
-        }
+/// The logs behind these topics. One that does not exist has none.
+pub(crate) async fn logs(config: &Config, topics: impl IntoIterator<Item = String>) -> Logs {
+    let mut logs = Logs::default();
+    let topics: BTreeSet<String> = topics.into_iter().collect();
+    if config.kafka.is_some()
+        && !topics.is_empty()
+        && let Err(failure) = ask(config, topics.into_iter().collect(), &mut logs).await
+    {
+        logs.error = Some(failure.text);
     }
-    ends
+    logs
+}
+
+async fn ask(config: &Config, topics: Vec<String>, logs: &mut Logs) -> Result<(), Failure> {
+    let admin = admin(config)?;
+    for topic in &topics {
+        let found = admin.watermarks(topic).await.map_err(|e| unreachable(&e))?.unwrap_or_default();
+        logs.watermarks.extend(found.into_iter().map(|w| ((topic.clone(), w.partition), w)));
+    }
+    logs.ids = admin.log_ids(&topics).await.map_err(|e| unreachable(&e))?;
+    Ok(())
+}
+
+/// A client that asks the cluster of the configuration.
+pub(crate) fn admin(config: &Config) -> Result<Admin, Failure> {
+    let kafka = config.kafka.as_ref().ok_or_else(|| Failure::config("[kafka] is missing"))?;
+    load::kafka(kafka).admin(ANSWER).map_err(|e| unreachable(&e))
+}
+
+/// What it did not answer.
+pub(crate) fn unreachable(error: &oncebox_kafka::Error) -> Failure {
+    Failure { exit: Exit::Unreachable, text: printable(&error.to_string()).into_owned() }
 }
 
 /// Looks at brokers, topics and their retention. False if no broker answers.

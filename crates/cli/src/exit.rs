@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use oncebox_core::{StoreError, describe};
+use oncebox_core::{ErrorClass, StoreError, describe, printable};
 
 /// The meaning of an exit code. Part of the contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +61,15 @@ impl fmt::Display for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        let exit = match error.class {
-            oncebox_core::ErrorClass::Transient => Exit::Unreachable,
-            _ => Exit::Data,
-        };
-        Self { exit, text: describe(&error) }
+        let exit = if is_unreachable(&error) { Exit::Unreachable } else { Exit::Data };
+        // One line, whatever the database says of a message.
+        Self { exit, text: printable(&describe(&error)).into_owned() }
     }
+}
+
+/// Whether the database is away, or too busy to answer: another try may do.
+pub(crate) fn is_unreachable(error: &StoreError) -> bool {
+    matches!(error.class, ErrorClass::Away | ErrorClass::Transient)
 }
 
 impl From<std::io::Error> for Failure {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::{Json, Router};
 use metrics::gauge;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oncebox_core::{LoopReport, Monitor};
@@ -18,6 +18,8 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
+
+use crate::output;
 
 /// A loop that has work and no success for this long is stalled.
 const STALL_LIMIT: Duration = Duration::from_secs(30);
@@ -30,23 +32,29 @@ pub(crate) struct Shown {
     pub(crate) metrics: PrometheusHandle,
 }
 
-/// Serves until `stop`. Fails if the address cannot be bound.
-pub(crate) async fn serve(listen: SocketAddr, shown: Shown, stop: CancellationToken) -> std::io::Result<()> {
-    let listener = TcpListener::bind(listen).await?;
+/// Binds the address.
+pub(crate) fn listen(address: SocketAddr) -> std::io::Result<Arc<std::net::TcpListener>> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
     info!(address = %listener.local_addr()?, "listening: /healthz /readyz /metrics");
+    Ok(Arc::new(listener))
+}
+
+/// Serves until `stop`.
+pub(crate) async fn serve(listener: Arc<std::net::TcpListener>, shown: Shown, stop: CancellationToken) {
     let router = Router::new()
         .route("/", get(|| async { "oncebox: /healthz /readyz /metrics\n" }))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(shown);
-    tokio::spawn(async move {
-        let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
-        if let Err(error) = served {
-            tracing::error!(%error, "the HTTP endpoint ended");
-        }
-    });
-    Ok(())
+    let served = async {
+        let listener = TcpListener::from_std(listener.try_clone()?)?;
+        axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    };
+    if let Err(error) = served.await {
+        tracing::error!(%error, "the HTTP endpoint ended");
+    }
 }
 
 #[derive(Serialize)]
@@ -88,7 +96,8 @@ fn health(monitor: &Monitor) -> Health {
 async fn healthz(State(shown): State<Shown>) -> impl IntoResponse {
     let health = health(&shown.monitor);
     let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(health))
+    let body = output::json_text(&health).unwrap_or_default();
+    (status, [(header::CONTENT_TYPE, "application/json")], body)
 }
 
 /// Green once everything is set up.

@@ -35,6 +35,7 @@ pub(crate) fn settings(config: &Config, inbox: &InboxConfig) -> Settings {
         stale: inbox.stale,
         retention: inbox.retention,
         purge_every: config.purge.every,
+        ..Settings::default()
     }
 }
 

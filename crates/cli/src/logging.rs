@@ -1,8 +1,14 @@
 //! Structured logs on stderr; stdout is for data.
+//!
+//! A lost log line never stops work: whoever read it may be gone, the disk behind it may be full. And nothing in a line is
+//! obeyed by the terminal that shows it, wherever the text came from.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
+use oncebox_core::{printable, printable_json};
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::args::{Command, LogFormat};
 
@@ -13,13 +19,114 @@ pub(crate) fn init(format: LogFormat, filter: Option<&str>, command: &Command) -
         _ => "warn",
     };
     let filter = EnvFilter::try_new(filter.unwrap_or(default)).map_err(|e| format!("--log: {e}"))?;
+    let colours = format == LogFormat::Text && io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
+        .with_writer(Lines { format, colours })
+        // The writer gives colours to the level and to nothing else.
+        .with_ansi(false)
+        // It would report a failed write with `eprintln!`, which panics where stderr itself has failed.
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+/// Makes a writer for each event.
+#[derive(Clone, Copy)]
+struct Lines {
+    format: LogFormat,
+    colours: bool,
+}
+
+/// Writes one event, which arrives whole, as one line.
+struct Line {
+    format: LogFormat,
+    coloured: Option<Level>,
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line { format: self.format, coloured: None }
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line {
+        Line { format: self.format, coloured: self.colours.then_some(*meta.level()) }
+    }
+}
+
+impl Line {
+    fn text(&self, event: &[u8]) -> String {
+        let event = String::from_utf8_lossy(event);
+        let event = event.trim_end_matches('\n');
+        let mut line = match self.format {
+            LogFormat::Text => printable(event).into_owned(),
+            LogFormat::Json => printable_json(event).into_owned(),
+        };
+        if let Some(level) = self.coloured {
+            // Only the time stands before it.
+            line = line.replacen(level.as_str(), &coloured(level), 1);
+        }
+        line.push('\n');
+        line
+    }
+}
+
+fn coloured(level: Level) -> String {
+    let colour = match level {
+        Level::ERROR => 31,
+        Level::WARN => 33,
+        Level::INFO => 32,
+        Level::DEBUG => 34,
+        Level::TRACE => 35,
+    };
+    format!("\u{1b}[{colour}m{level}\u{1b}[0m")
+}
+
+impl Write for Line {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        // Nobody can be told that the line is lost.
+        io::stderr().write_all(self.text(event).as_bytes()).ok();
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "2026-01-01T00:00:00Z  WARN oncebox: id=a\u{1b}[2J\nERROR forged\u{9b}\n";
+
+    #[test]
+    fn an_event_is_one_line_and_nothing_in_it_is_obeyed() {
+        let line = Line { format: LogFormat::Text, coloured: None };
+        assert_eq!(
+            line.text(HOSTILE.as_bytes()),
+            "2026-01-01T00:00:00Z  WARN oncebox: id=a\\u{1b}[2J\\nERROR forged\\u{9b}\n"
+        );
+    }
+
+    #[test]
+    fn only_the_level_has_a_colour() {
+        let line = Line { format: LogFormat::Text, coloured: Some(Level::WARN) };
+        let text = line.text(HOSTILE.as_bytes());
+        assert!(text.contains("Z  \u{1b}[33mWARN\u{1b}[0m oncebox"), "{text:?}");
+        assert_eq!(text.matches('\u{1b}').count(), 2, "{text:?}");
+    }
+
+    #[test]
+    fn a_line_of_json_stays_json() {
+        let line = Line { format: LogFormat::Json, coloured: None };
+        let event = serde_json::json!({"id": "a\u{9b}31m\u{202e}"});
+        let text = line.text(format!("{event}\n").as_bytes());
+        assert_eq!(text, "{\"id\":\"a\\u009b31m\\u202e\"}\n");
+    }
 }

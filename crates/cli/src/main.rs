@@ -1,14 +1,19 @@
 //! The `oncebox` command. The only crate that reads files, the environment and signals.
 
+// They panic when nobody reads any more: `output::line` and `output::note` do not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod args;
 mod cluster;
 mod commands;
 mod demo;
 mod exit;
 mod http;
+mod interrupt;
 mod load;
 mod logging;
 mod output;
+mod panics;
 mod stores;
 mod versions;
 
@@ -21,14 +26,15 @@ use exit::{Answer, CommandResult, Exit};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    panics::install(cli.log_format);
     if let Err(error) = logging::init(cli.log_format, cli.log.as_deref(), &cli.command) {
-        eprintln!("error: {error}");
+        output::note(&format!("error: {error}"));
         return ExitCode::from(2);
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: cannot start: {error}");
+            output::note(&format!("error: cannot start: {error}"));
             return Exit::Data.into();
         }
     };
@@ -39,7 +45,7 @@ fn main() -> ExitCode {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => Exit::Negative.into(),
         Err(failure) => {
-            eprintln!("error: {failure}");
+            output::note(&format!("error: {failure}"));
             failure.exit.into()
         }
     }
@@ -56,6 +62,7 @@ async fn dispatch(cli: Cli) -> CommandResult {
         Command::Status { output } => commands::status::run(file, output.output).await,
         Command::Dead { action } => commands::dead::run(file, action).await,
         Command::Outbox { action } => commands::outbox::run(file, action).await,
+        Command::Position { action } => commands::position::run(file, action).await,
         Command::Purge { dry_run, output } => commands::purge::run(file, dry_run, output.output).await,
         Command::Completions { shell } => commands::completions::run(shell),
     }

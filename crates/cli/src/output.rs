@@ -1,25 +1,53 @@
-//! Answers on stdout: a table for people, one JSON document for programs.
+//! Answers on stdout: a table for people, one JSON document for programs. Everything else on stderr.
+//!
+//! Whatever is written here may come from a message: nothing in it is obeyed by the terminal that shows it.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
-use oncebox_core::Headers;
+use oncebox_core::{Headers, printable, printable_json, printable_lines};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Writes a line to stdout. A reader that went away (`| head`) is no error.
+/// Writes a line, or a table of several, to stdout. A reader that went away (`| head`) is no error: the exit code is that
+/// of the answer.
 pub(crate) fn line(text: &str) -> io::Result<()> {
+    write(&printable_lines(text))
+}
+
+/// Writes a line that begins with a word in a colour.
+pub(crate) fn coloured_line(colour: u8, word: &str, text: &str) -> io::Result<()> {
+    write(&format!("\u{1b}[{colour}m{}\u{1b}[0m{}", printable(word), printable(text)))
+}
+
+fn write(text: &str) -> io::Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
 }
 
+/// Tells something beside the answer, on stderr. If nobody listens there, work goes on.
+pub(crate) fn note(text: &str) {
+    writeln!(io::stderr(), "{}", printable_lines(text)).ok();
+}
+
 /// One JSON document.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
-    line(&serde_json::to_string_pretty(value)?)
+    write(&json_text(value)?)
+}
+
+/// A JSON document that is safe to look at.
+pub(crate) fn json_text(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(printable_json(&serde_json::to_string_pretty(value)?).into_owned())
+}
+
+/// A line of what is shown whole: its name, and a value from outside.
+pub(crate) fn entry(name: &str, value: &impl ToString) -> io::Result<()> {
+    line(&format!("{name:<12}{}", printable(&value.to_string())))
 }
 
 /// A table with a header.
@@ -30,7 +58,7 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<I
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(header);
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.map(|cell| printable(&cell).into_owned()));
     }
     table
 }
@@ -65,13 +93,18 @@ pub(crate) fn headers(headers: &Headers) -> Vec<Value> {
 
 /// The first line of an error, cut to what a table can show.
 pub(crate) fn short(error: &str) -> String {
-    let line = error.lines().next().unwrap_or_default();
-    if line.chars().count() <= 80 { line.to_owned() } else { line.chars().take(79).chain(['…']).collect() }
+    let line = printable(error.lines().next().unwrap_or_default());
+    if line.chars().count() <= 80 {
+        line.into_owned()
+    } else {
+        line.chars().take(79).chain(['…']).collect()
+    }
 }
 
-/// A spinner on stderr while something takes long; hidden when stderr is no terminal.
-pub(crate) fn spinner(text: &'static str) -> indicatif::ProgressBar {
-    let spinner = indicatif::ProgressBar::new_spinner().with_message(text);
-    spinner.enable_steady_tick(std::time::Duration::from_millis(100));
-    spinner
+/// A bar on stderr while something takes long; hidden when stderr is no terminal.
+pub(crate) fn bar(length: u64, template: &str) -> ProgressBar {
+    let target =
+        if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(Some(length), target).with_style(style)
 }

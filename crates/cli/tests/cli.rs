@@ -4,6 +4,8 @@
 mod command;
 
 use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use command::{Answer, oncebox};
 use sqlx::Connection;
@@ -196,6 +198,7 @@ fn a_configuration_that_is_not_there_is_told_with_a_hint() {
         &["purge"],
         &["dead", "list"],
         &["outbox", "list"],
+        &["position", "list"],
     ] {
         Answer::of(empty.path(), command).exits(3).says(&["oncebox.toml", "oncebox init", "--config"]);
     }
@@ -244,6 +247,10 @@ fn usage_errors_exit_2() {
         &["dead", "show", "many"],
         &["dead", "list", "--limit", "0"],
         &["outbox"],
+        &["position"],
+        &["position", "move", "--consumer", "stock", "--topic", "t"],
+        &["position", "move", "--consumer", "stock", "--topic", "t", "--to", "soon"],
+        &["position", "retire", "--consumer", "stock"],
         &["outbox", "show", "many"],
         &["outbox", "list", "--limit", "0"],
         &["outbox", "list", "--state", "lost"],
@@ -262,15 +269,26 @@ fn usage_errors_exit_2() {
 fn help_and_version() {
     let empty = folder();
     let help = Answer::of(empty.path(), ["--help"]).exits(0).stdout;
-    for command in
-        ["demo", "init", "check", "migrate", "run", "status", "dead", "outbox", "purge", "completions"]
-    {
+    for command in [
+        "demo",
+        "init",
+        "check",
+        "migrate",
+        "run",
+        "status",
+        "dead",
+        "outbox",
+        "position",
+        "purge",
+        "completions",
+    ] {
         assert!(help.contains(command), "{command} is missing:\n{help}");
         Answer::of(empty.path(), [command, "--help"]).exits(0);
     }
     let dead = ["list", "show", "replay", "drop"].map(|action| ["dead", action, "--help"]);
     let outbox = ["list", "show", "retry", "drop"].map(|action| ["outbox", action, "--help"]);
-    for action in dead.iter().chain(&outbox) {
+    let position = ["list", "move", "retire"].map(|action| ["position", action, "--help"]);
+    for action in dead.iter().chain(&outbox).chain(&position) {
         let help = Answer::of(empty.path(), action).exits(0).stdout;
         assert!(help.contains("--output") && help.contains("--config"), "{help}");
     }
@@ -392,4 +410,57 @@ fn the_demo_ends_with_a_good_verdict() {
     assert!(verdict["duplicates_suppressed"].as_i64() > Some(0), "{verdict:#}");
     let left = std::fs::read_dir(empty.path()).expect("the folder").count();
     assert_eq!(left, 0, "it leaves nothing behind");
+}
+
+/// Ctrl-C in the middle: no folder, no process and no verdict are left.
+#[test]
+fn an_interrupted_demo_cleans_up() {
+    let temporary = folder();
+    let mut command = oncebox(temporary.path());
+    command.args(["demo", "--messages", "1000000"]).env("TMPDIR", temporary.path());
+    let mut demo = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("oncebox starts");
+    let entries = || std::fs::read_dir(temporary.path()).expect("the folder").flatten();
+    let is_at_work = || {
+        let log = entries().next().map(|entry| entry.path().join("consumer-1.log"));
+        log.is_some_and(|log| command::read(&log).contains("partition taken over"))
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_at_work() {
+        assert!(Instant::now() < deadline, "the demo does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(demo.id()).expect("a process id"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it runs");
+    let status = command::wait(&mut demo, Duration::from_secs(60)).expect("it ends");
+    assert_eq!(status.code(), Some(1), "{status}");
+    assert_eq!(entries().count(), 0, "its folder is gone");
+}
+
+/// `oncebox … | head -1`: the answer is known, only nobody wants to read it to its end.
+#[test]
+fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is_one() {
+    let folder = with_config("[store]\nurl = \"sqlite://test.sqlite\"\n");
+    Answer::of(folder.path(), ["migrate"]).exits(0);
+    for (arguments, code) in [
+        (&["completions", "bash"][..], 0),
+        (&["status"], 0),
+        (&["status", "--output", "json"], 0),
+        (&["dead", "list"], 1),
+        (&["migrate", "sql"], 0),
+        (&["--help"], 0),
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = oncebox(folder.path());
+        let child = command.args(arguments).stdout(writer).stderr(Stdio::piped()).spawn();
+        let output = child.and_then(|child| child.wait_with_output()).expect("oncebox runs");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+    let mut command = oncebox(folder.path());
+    let child = command.arg("status").stdout(full).stderr(Stdio::piped()).spawn();
+    let output = child.and_then(|child| child.wait_with_output()).expect("oncebox runs");
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
 }

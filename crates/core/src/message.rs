@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::error::{BoxError, reject};
+use crate::log::LogId;
 use crate::names::{MessageId, Tenant};
 
 /// The headers of a message: ordered, names may repeat, values are bytes or absent.
@@ -77,6 +78,8 @@ pub struct Record {
     pub headers: Headers,
     /// When it was produced, in milliseconds since 1970, if the source knows.
     pub timestamp_ms: Option<i64>,
+    /// The log it stands in, if the source knows: the same place in another log is another message.
+    pub log: Option<LogId>,
 }
 
 impl Record {
@@ -90,6 +93,7 @@ impl Record {
             payload: None,
             headers: Headers::new(),
             timestamp_ms: None,
+            log: None,
         }
     }
 

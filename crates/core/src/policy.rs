@@ -57,7 +57,8 @@ pub enum OnFailure {
     Halt,
 }
 
-/// Where to begin when neither a position nor a committed offset is known.
+/// Where to begin when no position is known. What the group has committed is then a question, not an answer, unless
+/// [`StartPolicy::Group`] says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartPolicy {
     /// At the oldest message.
@@ -65,6 +66,9 @@ pub enum StartPolicy {
     Earliest,
     /// Behind the newest message.
     Latest,
+    /// Where the group left off: for a team that moves an existing consumer to oncebox. At the oldest message where the
+    /// group has committed nothing.
+    Group,
     /// Stop with an error and let an operator decide.
     Fail,
 }

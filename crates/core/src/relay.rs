@@ -123,6 +123,7 @@ impl<S: OutboxAdmin> Relay<S> {
         let stop = CancellationToken::new();
         let mut serving = tokio::spawn(self.serve(stop.clone()));
         tokio::select! {
+            biased;
             () = shutdown => {}
             // Only a panic ends it before it is told to.
             ended = &mut serving => return Ok(ended?),

@@ -40,7 +40,8 @@ pub enum Selector {
     Json(String),
     /// `source` and `id` of a CloudEvent, in binary or structured mode. The text is `"{source} {id}"`.
     CloudEvents,
-    /// `topic/partition/offset`. Recognises redelivery, but not a producer that sends the same message twice.
+    /// `topic/partition/offset@log`, with the identity of the log where the source knows it: the same place in a topic that
+    /// was created anew is another message. Recognises redelivery, but not a producer that sends the same message twice.
     Coordinates,
 }
 
@@ -112,7 +113,10 @@ impl Selector {
                 found
             }
             Self::CloudEvents => cloud_event(record),
-            Self::Coordinates => Ok(record.coordinates()),
+            Self::Coordinates => Ok(match &record.log {
+                Some(log) => format!("{}@{log}", record.coordinates()),
+                None => record.coordinates(),
+            }),
         }
     }
 

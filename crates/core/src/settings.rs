@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::clock::Clock;
+use crate::engine::Turn;
 use crate::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use crate::selector::{Identity, Limits, Selector};
 
@@ -21,6 +23,11 @@ pub struct Settings {
     /// After this many starts without progress messages run one at a time, and one that ends the process as often is
     /// dead-lettered.
     pub crash_limit: u32,
+    /// When so many messages were given up in a row, and none was applied in between, no more are given up: something else
+    /// must be wrong. Messages that a handler rejects do not count.
+    pub streak_limit: u32,
+    /// Whose turn it is in this process: see [`Turn`].
+    pub turn: Turn,
     /// What happens to a message that used up its attempts.
     pub on_failure: OnFailure,
     /// What happens to a message older than the purged receipts.
@@ -29,6 +36,8 @@ pub struct Settings {
     pub retention: Duration,
     /// How often receipts are purged.
     pub purge_every: Duration,
+    /// The time of day that retention goes by.
+    pub clock: Clock,
 }
 
 impl Default for Settings {
@@ -40,10 +49,13 @@ impl Default for Settings {
             lanes: 1,
             retry: RetryPolicy::default(),
             crash_limit: 3,
+            streak_limit: 10,
+            turn: Turn::default(),
             on_failure: OnFailure::default(),
             stale: StalePolicy::default(),
             retention: Duration::from_secs(7 * 24 * 60 * 60),
             purge_every: Duration::from_secs(60 * 60),
+            clock: Clock::system(),
         }
     }
 }

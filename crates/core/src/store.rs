@@ -11,7 +11,10 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::error::{ErrorClass, StoreResult};
+use crate::log::{LogId, LogMark};
 use crate::message::Record;
 use crate::names::{ConsumerName, Tenant};
 use crate::outbox::OutboxStatus;
@@ -35,6 +38,9 @@ pub struct Claimed<T> {
     pub txn: T,
     /// For each claim, in the order given: true if no receipt existed.
     pub fresh: Vec<bool>,
+    /// The indexes of claims that are not fresh although their message was never applied: the receipt with their key
+    /// belongs to another message. Nobody meets that by accident.
+    pub collisions: Vec<usize>,
 }
 
 /// What a position belongs to.
@@ -63,10 +69,40 @@ pub struct Ownership {
     pub epoch: i64,
     /// The next offset to apply, if the partition was ever started.
     pub next_offset: Option<i64>,
-    /// How often the partition was taken over since the last commit, this time included.
+    /// The log that the position belongs to, if it is known.
+    pub log: Option<LogId>,
+    /// The last settled record that was written down.
+    pub mark: Option<LogMark>,
+    /// Where an operator has moved the position to: reading never begins below it.
+    pub floor: Option<i64>,
+    /// Whether an operator had retired the position. Taking it over ends that.
+    pub was_retired: bool,
+    /// How many transactions have advanced the position so far.
+    pub commits: i64,
+    /// How often the partition was taken over since the next offset moved, this time included.
     pub starts: u32,
     /// Whether an earlier owner died while it ran messages one at a time.
     pub attempts_recorded: bool,
+}
+
+/// How far a partition is. What is `None` stays as it is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// The next offset to apply. A value below the stored one leaves the stored one as it is.
+    pub next_offset: Option<i64>,
+    /// What the database must know already as the next offset, because this owner was told that it is committed. A database
+    /// that knows less has failed over to an older state: the owner is fenced, and whoever takes over begins there.
+    pub at_least: Option<i64>,
+    /// How many transactions the database must know to have advanced the position, for the same reason: with several lanes
+    /// some of them do not move the next offset. Every [`Advance`] counts as one.
+    pub commits: Option<i64>,
+    /// The log that the position belongs to.
+    pub log: Option<&'a LogId>,
+    /// The last settled record. A lower offset than the stored one leaves the stored one as it is.
+    pub mark: Option<LogMark>,
+    /// Everything that the log held at this time (milliseconds since 1970) is settled. Never lowered, and never written
+    /// beyond the database's own clock.
+    pub caught_up_ms: Option<i64>,
 }
 
 /// How far a transaction moves the position, and what it counted.
@@ -74,8 +110,8 @@ pub struct Ownership {
 pub struct Advance<'a> {
     /// The owner; if it is not the owner any more the commit fails with [`ErrorClass::Fenced`].
     pub owner: &'a Ownership,
-    /// The next offset to apply. A value below the stored one leaves the stored one as it is.
-    pub next_offset: Option<i64>,
+    /// How far the partition is with it.
+    pub progress: Progress<'a>,
     /// Messages whose effect this transaction applies.
     pub applied: u64,
     /// Messages this transaction skips because their receipt exists.
@@ -112,6 +148,38 @@ pub struct StoredDeadLetter {
     pub failed_at_ms: i64,
 }
 
+/// A dead letter in a list: without its payload and headers, which may be large.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadSummary {
+    /// Its number.
+    pub number: i64,
+    /// The consumer that gave it up.
+    pub consumer: String,
+    /// The tenant, `""` when none.
+    pub tenant: String,
+    /// The id; `None` if the message had none.
+    pub message_id: Option<String>,
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// The offset.
+    pub offset: i64,
+    /// The first [`MAX_SUMMARY_BYTES`] bytes of its key.
+    pub key: Option<Vec<u8>>,
+    /// How long its payload is; `None` for a tombstone.
+    pub payload_bytes: Option<u64>,
+    /// The first [`MAX_SUMMARY_BYTES`] characters of why it was given up.
+    pub error: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// When it was given up, in milliseconds since 1970.
+    pub failed_at_ms: i64,
+}
+
+/// How much of a key or an error a [`DeadSummary`] holds.
+pub const MAX_SUMMARY_BYTES: usize = 256;
+
 /// Which dead letters are meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadFilter {
@@ -144,6 +212,13 @@ pub struct PositionStatus {
     pub partition: i32,
     /// The next offset to apply.
     pub next_offset: Option<i64>,
+    /// The log it belongs to, if that is known.
+    pub log: Option<String>,
+    /// Everything that the log held at this time is settled, in milliseconds since 1970. `None`: nobody knows, so it holds
+    /// all receipts of its consumer.
+    pub caught_up_ms: Option<i64>,
+    /// Whether an operator has retired it, so that it does not hold back retention.
+    pub retired: bool,
     /// The owner's number.
     pub epoch: i64,
     /// Starts without progress.
@@ -211,6 +286,43 @@ pub struct Retention {
     pub keep: Duration,
 }
 
+/// What a purge pass is about.
+#[derive(Clone, Copy)]
+pub struct PurgePass<'a> {
+    /// Whose receipts may go, and when.
+    pub retention: &'a [Retention],
+    /// The time of day by the clock of this process (see [`crate::Clock`]), in milliseconds since 1970. The earlier of it
+    /// and the database's own is what counts, so that no single clock that jumps empties the table.
+    pub now_ms: i64,
+    /// Only count.
+    pub dry_run: bool,
+    /// Ends the pass between two steps; the next one goes on from there.
+    pub stop: &'a CancellationToken,
+    /// Called after each step.
+    pub progress: &'a (dyn Fn(PurgeProgress) + Send + Sync),
+}
+
+impl fmt::Debug for PurgePass<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PurgePass")
+            .field("retention", &self.retention)
+            .field("now_ms", &self.now_ms)
+            .field("dry_run", &self.dry_run)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far a purge pass is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PurgeProgress {
+    /// Receipts removed by the last step.
+    pub removed: u64,
+    /// How much of the table was looked at, in steps of the store's own size.
+    pub done: u64,
+    /// How much there is, as far as the store knows.
+    pub total: u64,
+}
+
 /// What a purge pass did, or would do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purged {
@@ -218,6 +330,20 @@ pub struct Purged {
     pub receipts: u64,
     /// Whole day partitions dropped.
     pub partitions: u64,
+    /// How the pass ended.
+    pub end: PassEnd,
+}
+
+/// How a purge pass ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PassEnd {
+    /// It has looked at everything.
+    #[default]
+    Finished,
+    /// It was told to stop; the next one goes on from there.
+    Stopped,
+    /// Another process is at it.
+    Elsewhere,
 }
 
 /// A step of the schema.
@@ -299,14 +425,18 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Tells apart what a handler or a statement returned, looking through its causes.
     fn classify(error: &(dyn Error + 'static)) -> ErrorClass;
 
-    /// Takes over a position: a new epoch, one more start without progress.
+    /// Takes over a position: a new epoch, one more start without progress. Attempts below the position are forgotten.
     fn acquire(&self, key: &PositionKey) -> impl Future<Output = StoreResult<Ownership>> + Send;
 
-    /// Writes down where reading begins, so that `start = "latest"` holds across a restart without messages.
-    /// Never lowers a position.
-    fn begin_at(&self, owner: &Ownership, next_offset: i64) -> impl Future<Output = StoreResult<()>> + Send;
+    /// Writes down how far the partition is, without messages: where reading begins, what was skipped, that it is caught up.
+    fn record_progress(
+        &self,
+        owner: &Ownership,
+        progress: Progress<'_>,
+    ) -> impl Future<Output = StoreResult<()>> + Send;
 
-    /// Gives a position back in good order: its starts without progress become zero. Does nothing if fenced.
+    /// Gives a position back in good order: its starts without progress become zero, and no attempt stays behind. Does
+    /// nothing if fenced.
     fn release(&self, owner: &Ownership) -> impl Future<Output = StoreResult<()>> + Send;
 
     /// Writes down, in its own transaction, that this offset is about to be tried; returns how often it was, this time
@@ -314,12 +444,27 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn record_attempt(&self, owner: &Ownership, offset: i64)
     -> impl Future<Output = StoreResult<u32>> + Send;
 
-    /// Opens a transaction, removes this dead letter in it and makes sure that its receipt exists. `None` if the letter
-    /// is gone.
+    /// Takes one attempt back: it ended without ending the process. Does nothing if fenced.
+    fn withdraw_attempt(
+        &self,
+        owner: &Ownership,
+        offset: i64,
+    ) -> impl Future<Output = StoreResult<()>> + Send;
+
+    /// Opens a transaction, removes this dead letter in it and writes its receipt, or makes it as young as a new one: from
+    /// now on the retention counts anew. `None` if the letter is gone.
     fn take_dead(
         &self,
         number: i64,
     ) -> impl Future<Output = StoreResult<Option<(Self::Txn, StoredDeadLetter)>>> + Send;
+
+    /// The first dead letter of the same consumer, topic, partition and key that was written before this one, which was
+    /// just taken. `None` if there is none, or if it has no key.
+    fn letter_before(
+        &self,
+        txn: &mut Self::Txn,
+        taken: &StoredDeadLetter,
+    ) -> impl Future<Output = StoreResult<Option<i64>>> + Send;
 }
 
 /// Tables, dead letters, retention and reads. Never on the hot path.
@@ -339,21 +484,38 @@ pub trait Admin: Clone + Send + Sync + 'static {
     /// Positions, consumers, estimates; counts stop at `count_cap`.
     fn status(&self, count_cap: u64) -> impl Future<Output = StoreResult<StoreStatus>> + Send;
 
-    /// Dead letters by filter, ordered by number.
-    fn dead_letters(
-        &self,
-        filter: &DeadFilter,
-    ) -> impl Future<Output = StoreResult<Vec<StoredDeadLetter>>> + Send;
+    /// Dead letters by filter, ordered by number, without their payloads.
+    fn dead_letters(&self, filter: &DeadFilter)
+    -> impl Future<Output = StoreResult<Vec<DeadSummary>>> + Send;
+
+    /// One dead letter, whole.
+    fn dead_letter(&self, number: i64) -> impl Future<Output = StoreResult<Option<StoredDeadLetter>>> + Send;
 
     /// Removes dead letters for good; their receipts stay. Returns how many.
     fn drop_dead(&self, filter: &DeadFilter) -> impl Future<Output = StoreResult<u64>> + Send;
 
-    /// One retention pass: receipts that are older than their consumer's horizon, in bounded batches, by the database's
-    /// clock. The horizon is `min(now, last progress) - keep`. Receipts of messages that lie in the dead letters stay.
-    /// With `dry_run` it only counts.
-    fn purge(
+    /// Moves a position to this offset of this log, in any direction, and makes it if there is none. Whoever owns it is
+    /// fenced and begins anew there; marks, attempts and what was known about being caught up are forgotten.
+    fn move_position(
         &self,
-        retention: &[Retention],
-        dry_run: bool,
-    ) -> impl Future<Output = StoreResult<Purged>> + Send;
+        key: &PositionKey,
+        next_offset: i64,
+        log: Option<&LogId>,
+    ) -> impl Future<Output = StoreResult<()>> + Send;
+
+    /// Retires the positions of a consumer in a topic that will not come back, so that they hold back retention no more.
+    /// Returns how many.
+    fn retire_positions(
+        &self,
+        consumer: &ConsumerName,
+        topic: &str,
+    ) -> impl Future<Output = StoreResult<u64>> + Send;
+
+    /// One retention pass: receipts that are older than their consumer's horizon, in bounded steps.
+    ///
+    /// The horizon is the time up to which all partitions of the consumer are caught up, minus the retention: a partition
+    /// that stands still, or was never caught up, holds it, unless it is retired. A consumer without positions claims in a
+    /// loop of its own; for it the horizon is now minus the retention. Receipts of messages that lie in the dead letters
+    /// stay. One process at a time makes a pass; another takes over where it was left.
+    fn purge(&self, pass: PurgePass<'_>) -> impl Future<Output = StoreResult<Purged>> + Send;
 }

@@ -9,24 +9,40 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::Clock;
+use crate::ends::LogEnds;
+use crate::log::{LogId, LogMark};
 use crate::message::Record;
+use crate::mistake::mistaken;
 use crate::monitor::lock;
+use crate::names::ConsumerName;
 use crate::policy::BatchBounds;
 use crate::source::{OnSettled, OpenStream};
-use crate::store::Ownership;
+use crate::start::{Start, StartError};
+use crate::store::{Ownership, PositionKey, Progress};
 use crate::tracker::OffsetTracker;
 
 /// The most offsets that may be received and not yet passed. With several lanes one slow message would otherwise let the
 /// others run ahead without end.
 const MAX_OPEN_OFFSETS: usize = 50_000;
 
-/// A partition's position, once the engine owns it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// While nothing happens in a partition, it says so in the database this often: retention follows it.
+const CAUGHT_UP_EVERY_MS: i64 = 60_000;
+
+/// A partition's position, once the engine owns it. See [`Ownership`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Acquired {
     /// The next offset to apply, if the partition was ever started.
-    pub position: Option<i64>,
+    pub next_offset: Option<i64>,
+    /// The log it belongs to, if that is known.
+    pub log: Option<LogId>,
+    /// The last settled record that was written down.
+    pub mark: Option<LogMark>,
+    /// Where an operator has moved it to.
+    pub floor: Option<i64>,
 }
 
 /// One partition, as its source sees it. Cheap to clone.
@@ -34,13 +50,18 @@ pub struct Acquired {
 pub struct Stream(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
-    pub(crate) topic: Arc<str>,
-    pub(crate) partition: i32,
+    pub(crate) key: PositionKey,
     pub(crate) positioned: bool,
     pub(crate) lanes: Vec<LaneQueue>,
     pub(crate) owner: OnceLock<Ownership>,
-    pub(crate) start: OnceLock<i64>,
+    pub(crate) start: OnceLock<Start>,
     pub(crate) start_known: Notify,
+    clock: Clock,
+    ends: Mutex<LogEnds>,
+    /// Transactions of this owner that are known to be committed.
+    commits: AtomicI64,
+    /// The latest `caught_up_ms` that the database was told.
+    told_caught_up_ms: AtomicI64,
     pub(crate) closing: CancellationToken,
     on_settled: Option<OnSettled>,
     tracker: Mutex<OffsetTracker>,
@@ -49,8 +70,11 @@ pub(crate) struct Shared {
     capacity: BatchBounds,
     stopped: OnceLock<String>,
     fenced: AtomicBool,
+    attempts_kept: AtomicBool,
+    begins_anew: AtomicBool,
     skip: AtomicI64,
-    skip_wanted: Notify,
+    /// There may be something to write down although no message is settled.
+    note_wanted: Notify,
     closed: Mutex<bool>,
     closed_signal: Condvar,
 }
@@ -64,20 +88,29 @@ pub(crate) struct LaneQueue {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream({}/{})", self.0.topic, self.0.partition)
+        write!(f, "{}/{}", self.0.key.topic, self.0.key.partition)
     }
 }
 
 impl Stream {
-    pub(crate) fn new(open: OpenStream, lanes: usize, batch: BatchBounds) -> Self {
+    pub(crate) fn new(
+        consumer: ConsumerName,
+        open: OpenStream,
+        lanes: usize,
+        batch: BatchBounds,
+        clock: Clock,
+    ) -> Self {
         Self(Arc::new(Shared {
-            topic: open.topic,
-            partition: open.partition,
+            key: PositionKey { consumer, topic: open.topic, partition: open.partition },
             positioned: open.positioned,
             lanes: (0..lanes.max(1)).map(|_| LaneQueue::default()).collect(),
             owner: OnceLock::new(),
             start: OnceLock::new(),
             start_known: Notify::new(),
+            clock,
+            ends: Mutex::new(LogEnds::default()),
+            commits: AtomicI64::new(0),
+            told_caught_up_ms: AtomicI64::new(i64::MIN),
             closing: CancellationToken::new(),
             on_settled: open.on_settled,
             tracker: Mutex::new(OffsetTracker::new()),
@@ -90,8 +123,10 @@ impl Stream {
             },
             stopped: OnceLock::new(),
             fenced: AtomicBool::new(false),
+            attempts_kept: AtomicBool::new(false),
+            begins_anew: AtomicBool::new(false),
             skip: AtomicI64::new(-1),
-            skip_wanted: Notify::new(),
+            note_wanted: Notify::new(),
             closed: Mutex::new(false),
             closed_signal: Condvar::new(),
         }))
@@ -100,34 +135,55 @@ impl Stream {
     /// The topic.
     #[must_use]
     pub fn topic(&self) -> &str {
-        &self.0.topic
+        &self.0.key.topic
     }
 
     /// The partition.
     #[must_use]
     pub fn partition(&self) -> i32 {
-        self.0.partition
+        self.0.key.partition
     }
 
-    /// The position, as soon as the engine owns it. The source then decides where to begin (see `start_at`), moves there
-    /// and calls [`Stream::start`].
+    /// What the position belongs to.
+    #[must_use]
+    pub fn key(&self) -> &PositionKey {
+        &self.0.key
+    }
+
+    /// The position, as soon as the engine owns it. The source then decides where to begin (see
+    /// [`start_at`](crate::start_at)), moves there and calls [`Stream::start`].
     #[must_use]
     pub fn acquired(&self) -> Option<Acquired> {
-        self.0.owner.get().map(|owner| Acquired { position: owner.next_offset })
+        self.0.owner.get().map(|owner| Acquired {
+            next_offset: owner.next_offset,
+            log: owner.log.clone(),
+            mark: owner.mark,
+            floor: owner.floor,
+        })
     }
 
-    /// Reading begins at this offset.
-    pub fn start(&self, offset: i64) {
-        if self.0.start.set(offset).is_ok() {
+    /// Reading begins there. The source pushes what it reads from `read_from` on.
+    pub fn start(&self, start: Start) {
+        if self.0.start.set(start).is_ok() {
             self.0.start_known.notify_one();
         }
     }
 
-    /// Hands over a record; never waits. Returns false, and drops it, if the stream is closing or stopped or if the offset
-    /// was received before.
+    /// The log ended there, one past its newest offset, when it was asked for at this time or later. To be told now and then
+    /// while the partition is read; retention goes by it.
+    pub fn log_ends_at(&self, end: i64, asked: Instant) {
+        let shared = &self.0;
+        lock(&shared.ends).saw(end, shared.clock.ms_at(asked));
+        if shared.caught_up_to_tell().is_some() {
+            shared.note_wanted.notify_one();
+        }
+    }
+
+    /// Hands over a record; never waits. Returns false, and drops it, if the stream is closing or stopped, if the offset
+    /// was received before, or if it lies below the start.
     pub fn push(&self, record: Record) -> bool {
         let shared = &self.0;
-        if shared.is_ending() {
+        if shared.is_ending() || self.lies_below_the_start(&record) {
             return false;
         }
         if !lock(&shared.tracker).received(record.offset) {
@@ -139,6 +195,19 @@ impl Stream {
         lock(&lane.records).push_back(record);
         lane.arrived.notify_one();
         true
+    }
+
+    /// Looks at the records that are read only to recognise the log.
+    fn lies_below_the_start(&self, record: &Record) -> bool {
+        let Some(start) = self.0.start.get() else { return false };
+        if let Some(mark) = start.mark.filter(|mark| mark.offset == record.offset)
+            && LogMark::of(record) != mark
+        {
+            let next = self.0.owner.get().and_then(|owner| owner.next_offset).unwrap_or(start.offset);
+            self.stop(StartError::Rewritten { offset: mark.offset, next }.explain(&self.0.key));
+            return true;
+        }
+        record.offset < start.offset
     }
 
     /// Whether the source should pause this partition.
@@ -173,7 +242,7 @@ impl Stream {
     /// leaving what looks like a gap.
     pub fn skip_to(&self, offset: i64) {
         if self.0.skip.fetch_max(offset, Ordering::Relaxed) < offset {
-            self.0.skip_wanted.notify_one();
+            self.0.note_wanted.notify_one();
         }
     }
 
@@ -193,13 +262,7 @@ impl Stream {
 
     /// Stops the partition for a reason that an operator must see.
     pub fn stop(&self, reason: impl Into<String>) {
-        if self.0.stopped.set(reason.into()).is_ok() {
-            for lane in &self.0.lanes {
-                lane.arrived.notify_one();
-            }
-            self.0.start_known.notify_one();
-            self.0.skip_wanted.notify_one();
-        }
+        self.0.stop(reason.into());
     }
 
     /// No new work is begun; the transaction in flight ends as it may. What still waits in the queue is dropped, since it
@@ -223,36 +286,115 @@ impl Stream {
 }
 
 impl Shared {
-    /// The offset that the position may move to once these offsets (ascending) are done too.
-    pub(crate) fn next_if_done(&self, offsets: &[i64]) -> Option<i64> {
-        lock(&self.tracker).next_if_done(offsets)
+    pub(crate) fn stop(&self, reason: String) {
+        if self.stopped.set(reason).is_ok() {
+            for lane in &self.lanes {
+                lane.arrived.notify_one();
+            }
+            self.start_known.notify_one();
+            self.note_wanted.notify_one();
+        }
     }
 
-    /// The database has committed these offsets (ascending), and this position with them.
-    pub(crate) fn settle(&self, offsets: &[i64], position: Option<i64>) {
-        let mut tracker = lock(&self.tracker);
-        tracker.done(offsets);
-        tracker.wrote(position);
+    /// How far the partition is once these offsets (ascending) are done too; `mark` is of the highest of them.
+    pub(crate) fn progress_if_done(&self, offsets: &[i64], mark: Option<LogMark>) -> Progress<'static> {
+        let tracker = lock(&self.tracker);
+        let next_offset = tracker.next_if_done(offsets);
+        // Other lanes may have settled what comes behind these.
+        let marks = [tracker.mark_below(next_offset), mark].into_iter().flatten();
+        let mark = marks.filter(|mark| Some(mark.offset) < next_offset).max_by_key(|mark| mark.offset);
+        let at_least = self.known_committed(&tracker);
         drop(tracker);
+        Progress {
+            next_offset,
+            at_least,
+            commits: self.known_commits(),
+            log: None,
+            mark,
+            caught_up_ms: self.caught_up_if(next_offset),
+        }
+    }
+
+    /// The database has committed these offsets (ascending), and this progress with them.
+    pub(crate) fn settle(&self, offsets: &[i64], mark: Option<LogMark>, progress: &Progress<'_>) {
+        let mut tracker = lock(&self.tracker);
+        tracker.done(offsets, mark);
+        tracker.wrote(progress.next_offset);
+        let next = tracker.next();
+        drop(tracker);
+        if let Some(next) = next {
+            lock(&self.ends).reached(next);
+        }
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.told(progress);
         if let Some(on_settled) = &self.on_settled {
             on_settled(offsets);
         }
     }
 
-    /// The next offset that the source wants to skip to. `None` once no new work may begin.
-    pub(crate) async fn next_skip(&self) -> Option<i64> {
+    /// Waits until there may be something to write down although no message is settled. `None` once no new work may begin.
+    pub(crate) async fn next_note(&self) -> Option<()> {
         tokio::select! {
-            () = self.skip_wanted.notified() => {}
+            biased;
             () = self.closing.cancelled() => {}
+            () = self.note_wanted.notified() => {}
         }
-        (!self.is_ending()).then(|| self.skip.load(Ordering::Relaxed))
+        (!self.is_ending()).then_some(())
     }
 
-    /// The database has followed a skip.
-    pub(crate) fn skipped_to(&self, offset: i64) {
+    /// What is known and not written down yet, if it is worth a write: a skip, a position that lanes side by side have left
+    /// behind, or that the partition is caught up.
+    pub(crate) fn unwritten_progress(&self) -> Option<Progress<'static>> {
         let mut tracker = lock(&self.tracker);
-        tracker.skip_to(offset);
-        tracker.wrote(Some(offset));
+        let skip = self.skip.load(Ordering::Relaxed);
+        if skip >= 0 {
+            tracker.skip_to(skip);
+        }
+        let next_offset = tracker.next().filter(|next| self.positioned && Some(*next) > tracker.written());
+        let (mark, at_least) = (tracker.mark(), self.known_committed(&tracker));
+        drop(tracker);
+        let caught_up_ms = self.caught_up_to_tell();
+        (next_offset.is_some() || caught_up_ms.is_some()).then_some(Progress {
+            next_offset,
+            at_least,
+            commits: self.known_commits(),
+            log: None,
+            mark: mark.filter(|_| next_offset.is_some()),
+            caught_up_ms,
+        })
+    }
+
+    /// The database knows this progress.
+    pub(crate) fn wrote(&self, progress: &Progress<'_>) {
+        lock(&self.tracker).wrote(progress.next_offset);
+        self.told(progress);
+    }
+
+    /// The position that this owner knows to be committed.
+    fn known_committed(&self, tracker: &OffsetTracker) -> Option<i64> {
+        tracker.written().max(self.owner.get().and_then(|owner| owner.next_offset))
+    }
+
+    fn known_commits(&self) -> Option<i64> {
+        self.owner.get().map(|owner| owner.commits + self.commits.load(Ordering::Relaxed))
+    }
+
+    fn told(&self, progress: &Progress<'_>) {
+        if let Some(caught_up_ms) = progress.caught_up_ms {
+            self.told_caught_up_ms.fetch_max(caught_up_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Until when everything is settled, if everything below this offset is.
+    pub(crate) fn caught_up_if(&self, next: Option<i64>) -> Option<i64> {
+        lock(&self.ends).if_reached(next.filter(|_| self.positioned)?)
+    }
+
+    /// The same for what is settled now, if the database was not told for a while.
+    fn caught_up_to_tell(&self) -> Option<i64> {
+        let settled = lock(&self.tracker).next().or(self.start.get().map(|start| start.offset))?;
+        let told = self.told_caught_up_ms.load(Ordering::Relaxed);
+        self.caught_up_if(Some(settled)).filter(|now| now.saturating_sub(told) >= CAUGHT_UP_EVERY_MS)
     }
 
     /// Another process owns the position.
@@ -260,15 +402,22 @@ impl Shared {
         self.fenced.store(true, Ordering::Relaxed);
     }
 
-    /// A position that the database does not know yet, though everything below it is done.
-    pub(crate) fn unwritten(&self) -> Option<i64> {
-        let tracker = lock(&self.tracker);
-        tracker.next().filter(|next| self.positioned && Some(*next) > tracker.written())
+    /// The partition stands still because of a message that ends the process: what was written down about it must outlive
+    /// this owner, or the next one would run it again.
+    pub(crate) fn keep_attempts(&self) {
+        self.attempts_kept.store(true, Ordering::Relaxed);
     }
 
-    /// The database knows this position.
-    pub(crate) fn wrote(&self, position: i64) {
-        lock(&self.tracker).wrote(Some(position));
+    /// The source has to open the partition anew, although nobody else has taken it.
+    pub(crate) fn begin_anew(&self) {
+        self.begins_anew.store(true, Ordering::Relaxed);
+        self.mark_fenced();
+    }
+
+    /// Whether its owner may give the position back as if nothing had happened.
+    pub(crate) fn ends_in_good_order(&self) -> bool {
+        let ours = !self.fenced.load(Ordering::Relaxed) || self.begins_anew.load(Ordering::Relaxed);
+        ours && !self.attempts_kept.load(Ordering::Relaxed)
     }
 
     pub(crate) fn mark_closed(&self) {
@@ -289,8 +438,9 @@ impl Shared {
                 return Some(self.taken(batch));
             }
             tokio::select! {
-                () = queue.arrived.notified() => {}
+                biased;
                 () = self.closing.cancelled() => return None,
+                () = queue.arrived.notified() => {}
             }
         }
     }
@@ -313,6 +463,11 @@ impl Shared {
         batch
     }
 
+    /// Copies of what waits for a lane, without taking it.
+    pub(crate) fn peek(&self, lane: usize, most: usize) -> Vec<Record> {
+        lock(&self.lanes[lane].records).iter().take(most).cloned().collect()
+    }
+
     pub(crate) fn is_idle(&self, lane: usize) -> bool {
         lock(&self.lanes[lane].records).is_empty()
     }
@@ -324,12 +479,12 @@ fn lane_of(record: &Record, lanes: usize) -> usize {
         return 0;
     }
     let slot = match &record.key {
-        Some(key) => {
+        Some(key) if !mistaken("KeySpread") => {
             let mut hasher = DefaultHasher::new();
             key.hash(&mut hasher);
             hasher.finish()
         }
-        None => record.offset.unsigned_abs(),
+        _ => record.offset.unsigned_abs(),
     };
     (slot % lanes as u64) as usize
 }
@@ -361,8 +516,9 @@ mod tests {
         record
     }
 
-    fn open() -> OpenStream {
-        OpenStream { topic: "t".into(), partition: 0, positioned: true, on_settled: None }
+    fn stream(lanes: usize, batch: BatchBounds) -> Stream {
+        let open = OpenStream { topic: "t".into(), partition: 0, positioned: true, on_settled: None };
+        Stream::new(ConsumerName::new("stock").unwrap(), open, lanes, batch, Clock::starting_at(0))
     }
 
     proptest! {
@@ -394,7 +550,7 @@ mod tests {
         /// Each key is on one lane, in the order of its offsets, and nothing is lost on the way.
         #[test]
         fn lanes_keep_the_order_of_a_key(keys in prop::collection::vec(prop::option::of(0_u8..6), 0..80), lanes in 1_usize..6) {
-            let stream = Stream::new(open(), lanes, BatchBounds::default());
+            let stream = stream(lanes, BatchBounds::default());
             for (offset, key) in keys.iter().enumerate() {
                 let pushed = stream.push(record(offset as i64, *key, 1));
                 prop_assert!(pushed);
@@ -418,7 +574,7 @@ mod tests {
 
     #[test]
     fn a_full_stream_asks_for_a_pause_and_has_room_again_at_half() {
-        let stream = Stream::new(open(), 1, BatchBounds { messages: 2, bytes: 1_000 });
+        let stream = stream(1, BatchBounds { messages: 2, bytes: 1_000 });
         for offset in 0..4 {
             assert!(stream.push(record(offset, None, 1)));
         }
@@ -428,7 +584,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closing_stream_takes_and_gives_nothing() {
-        let stream = Stream::new(open(), 1, BatchBounds::default());
+        let stream = stream(1, BatchBounds::default());
         assert!(stream.push(record(0, None, 1)));
         stream.close();
         assert!(!stream.push(record(1, None, 1)));

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::log::LogMark;
+
 /// Follows the received offsets of one partition and says up to where all of them are done.
 ///
 /// Invariant: `next` never passes an offset that was received and is not done. Offsets may be sparse
@@ -14,6 +16,8 @@ pub(crate) struct OffsetTracker {
     next: Option<i64>,
     /// The highest `next` that the database knows.
     written: Option<i64>,
+    /// Marks of done records, ascending: at most one below `next`, and some of those that are done ahead of it.
+    marks: VecDeque<LogMark>,
 }
 
 #[derive(Debug)]
@@ -39,8 +43,12 @@ impl OffsetTracker {
         true
     }
 
-    /// Marks offsets as done, in any order.
-    pub(crate) fn done(&mut self, offsets: &[i64]) {
+    /// Takes note of done offsets, in any order. `mark` is of the highest of them.
+    pub(crate) fn done(&mut self, offsets: &[i64], mark: Option<LogMark>) {
+        if let Some(mark) = mark {
+            let at = self.marks.partition_point(|known| known.offset < mark.offset);
+            self.marks.insert(at, mark);
+        }
         for offset in offsets {
             if let Ok(at) = self.open.binary_search_by_key(offset, |e| e.offset) {
                 self.open[at].done = true;
@@ -50,6 +58,22 @@ impl OffsetTracker {
             self.next = Some(front.offset + 1);
             self.open.pop_front();
         }
+        // Of those that were passed, the last is the one to know.
+        while self.marks.get(1).is_some_and(|second| Some(second.offset) < self.next) {
+            self.marks.pop_front();
+        }
+    }
+
+    /// The highest marked record below `next`.
+    #[must_use]
+    pub(crate) fn mark(&self) -> Option<LogMark> {
+        self.mark_below(self.next)
+    }
+
+    /// The highest marked record that would lie below this `next`.
+    #[must_use]
+    pub(crate) fn mark_below(&self, next: Option<i64>) -> Option<LogMark> {
+        self.marks.iter().rev().find(|mark| Some(mark.offset) < next).copied()
     }
 
     /// The next offset to read after a restart: one past the last done offset that has no open one below it.
@@ -115,7 +139,7 @@ mod tests {
         tracker.received(7);
         tracker.skip_to(9);
         assert_eq!(tracker.next(), None);
-        tracker.done(&[7]);
+        tracker.done(&[7], None);
         tracker.skip_to(9);
         assert_eq!(tracker.next(), Some(9));
         tracker.skip_to(8);
@@ -139,10 +163,12 @@ mod tests {
                 let offset = received[pick.index(received.len())];
                 done.insert(offset);
                 let foreseen = tracker.next_if_done(&[offset]);
-                tracker.done(&[offset]);
+                tracker.done(&[offset], Some(LogMark { offset, digest: offset }));
                 prop_assert_eq!(tracker.next(), reference_next(&received, &done));
                 prop_assert_eq!(foreseen, tracker.next());
                 prop_assert_eq!(tracker.next_if_done(&[]), tracker.next());
+                let highest = done.iter().rfind(|o| Some(**o) < tracker.next());
+                prop_assert_eq!(tracker.mark().map(|mark| mark.offset), highest.copied());
             }
         }
 
@@ -154,7 +180,7 @@ mod tests {
             }
             let batch: Vec<i64> = picks.into_iter().filter(|o| *o < len as i64).collect();
             let foreseen = tracker.next_if_done(&batch);
-            tracker.done(&batch);
+            tracker.done(&batch, None);
             prop_assert_eq!(foreseen, tracker.next());
         }
     }

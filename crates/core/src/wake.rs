@@ -4,28 +4,26 @@
 //! that is woken for another store's events finds nothing and goes back to sleep. Events of other processes are found by
 //! polling.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use crate::cause;
+use crate::signal::{Heard, Signal};
 
-static EXPECTED: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::Sender::new(()));
-static COMMITTED: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::Sender::new(()));
+static EXPECTED: Signal = Signal::new();
+static COMMITTED: Signal = Signal::new();
 
 /// Events were written into a transaction that is still open. Stores call it for events written by other means than
 /// [`crate::Emit`], such as the SQL of a handler.
 pub fn events_written() {
     if !cause::has_written_events() {
-        EXPECTED.send_replace(());
+        EXPECTED.send();
     }
 }
 
 /// Tells the relays of this process that your own transaction with events has committed, so that they look now. Without it
 /// they find the events by polling, a few milliseconds later. Handlers need not call it.
 pub fn events_committed() {
-    COMMITTED.send_replace(());
+    COMMITTED.send();
 }
 
 /// How a relay was woken.
@@ -42,22 +40,21 @@ pub(crate) enum Wake {
 /// A relay's ear. What is said while it is busy is heard at the next wait.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    expected: watch::Receiver<()>,
-    committed: watch::Receiver<()>,
+    expected: Heard,
+    committed: Heard,
 }
 
 impl Listener {
     pub(crate) fn new() -> Self {
-        Self { expected: EXPECTED.subscribe(), committed: COMMITTED.subscribe() }
+        Self { expected: EXPECTED.heard(), committed: COMMITTED.heard() }
     }
 
     /// Waits for a signal, at most for `poll`.
     pub(crate) async fn wait(&mut self, poll: Duration) -> Wake {
-        // The senders are never dropped, so `changed` cannot fail.
         tokio::select! {
             biased;
-            _ = self.committed.changed() => Wake::Committed,
-            _ = self.expected.changed() => Wake::Expected,
+            () = COMMITTED.next(&mut self.committed) => Wake::Committed,
+            () = EXPECTED.next(&mut self.expected) => Wake::Expected,
             () = tokio::time::sleep(poll) => Wake::Poll,
         }
     }

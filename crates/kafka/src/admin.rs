@@ -1,20 +1,19 @@
-//! Questions about a cluster, for `oncebox check` and `oncebox status`. Nothing here joins a group or changes anything.
+//! Questions about a cluster, for `oncebox check`, `oncebox status` and `oncebox position`. Nothing here joins a group or changes anything.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use oncebox_core::LogId;
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
-use rdkafka::client::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
-use crate::callbacks::log;
 use crate::error::Error;
-use crate::secrets::Secrets;
+use crate::log_ids::log_ids;
+use crate::quiet::Quiet;
 use crate::settings::Kafka;
 
 /// A cluster that can be reached.
@@ -58,11 +57,24 @@ impl PartitionLag {
     }
 }
 
+/// Where the log of a partition begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watermarks {
+    /// The partition.
+    pub partition: i32,
+    /// The oldest offset that the broker still has.
+    pub low: i64,
+    /// One past the newest offset that can be read: messages of transactions that are still open lie behind it.
+    pub high: i64,
+}
+
 /// Asks a cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     kafka: Kafka,
     client: Arc<BaseConsumer<Quiet>>,
+    /// Made when it is needed: only the settings of topics are asked for with it, and it has a thread of its own.
+    settings_client: Arc<OnceLock<AdminClient<Quiet>>>,
     timeout: Duration,
 }
 
@@ -80,7 +92,7 @@ impl Kafka {
             .client_config()?
             .create_with_context(Quiet(secrets.clone()))
             .map_err(|e| Error::configuration(&e, &secrets))?;
-        Ok(Admin { kafka: self.clone(), client: Arc::new(client), timeout })
+        Ok(Admin { kafka: self.clone(), client: Arc::new(client), settings_client: Arc::default(), timeout })
     }
 }
 
@@ -106,11 +118,7 @@ impl Admin {
     /// How long the topic keeps messages, and how.
     pub async fn topic_settings(&self, topic: &str) -> Result<TopicSettings, Error> {
         let what = || format!("the settings of topic {topic}");
-        let admin: AdminClient<Quiet> = self
-            .kafka
-            .client_config()?
-            .create_with_context(Quiet(self.kafka.secrets()))
-            .map_err(|e| Error::configuration(&e, &self.kafka.secrets()))?;
+        let admin = self.settings_client()?;
         let options = AdminOptions::new().request_timeout(Some(self.timeout));
         let answers = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let answer = answers.map_err(|e| Error::request(what(), &e))?.into_iter().next();
@@ -122,6 +130,90 @@ impl Admin {
             return Err(Error::request(what(), &KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopic)));
         }
         Ok(settings_of(&resource))
+    }
+
+    fn settings_client(&self) -> Result<&AdminClient<Quiet>, Error> {
+        if let Some(client) = self.settings_client.get() {
+            return Ok(client);
+        }
+        let secrets = self.kafka.secrets();
+        let client = self.kafka.client_config()?.create_with_context(Quiet(secrets.clone()));
+        let client = client.map_err(|e| Error::configuration(&e, &secrets))?;
+        Ok(self.settings_client.get_or_init(|| client))
+    }
+
+    /// Which log stands behind each of these topics now: what a position belongs to. A topic that does not exist is left
+    /// out; `None` stands for brokers that are too old to tell.
+    pub async fn log_ids(&self, topics: &[String]) -> Result<BTreeMap<String, Option<LogId>>, Error> {
+        let topics = topics.to_owned();
+        self.blocking(move |admin| {
+            let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+            let found = log_ids(admin.client.client(), &names, admin.timeout);
+            let found = found.map_err(|e| Error::request("the ids of the topics", &e))?;
+            let missing = Some(RDKafkaErrorCode::UnknownTopicOrPartition);
+            let there = found
+                .into_iter()
+                .filter(|(_, log)| !matches!(log, Err(e) if e.rdkafka_error_code() == missing));
+            there
+                .map(|(topic, log)| {
+                    let log = log.map_err(|e| Error::request(format!("the id of topic {topic}"), &e))?;
+                    Ok((topic, log))
+                })
+                .collect()
+        })
+        .await
+    }
+
+    /// Where the logs of all partitions of a topic begin and end, ascending; `None` if there is no such topic.
+    pub async fn watermarks(&self, topic: &str) -> Result<Option<Vec<Watermarks>>, Error> {
+        let topic = topic.to_owned();
+        self.blocking(move |admin| {
+            let Some(mut partitions) = admin.partition_numbers(&topic)? else { return Ok(None) };
+            partitions.sort_unstable();
+            partitions
+                .into_iter()
+                .map(|partition| admin.watermarks_of(&topic, partition))
+                .collect::<Result<_, _>>()
+                .map(Some)
+        })
+        .await
+    }
+
+    fn watermarks_of(&self, topic: &str, partition: i32) -> Result<Watermarks, Error> {
+        let found = self.client.fetch_watermarks(topic, partition, self.timeout);
+        let (low, high) =
+            found.map_err(|e| Error::request(format!("the ends of {topic}/{partition}"), &e))?;
+        Ok(Watermarks { partition, low, high })
+    }
+
+    /// The first offset of each of these partitions whose timestamp is at or after this time, in milliseconds since 1970;
+    /// `None` where all messages are older.
+    pub async fn offsets_for_time(
+        &self,
+        topic: &str,
+        partitions: &[i32],
+        ms: i64,
+    ) -> Result<BTreeMap<i32, Option<i64>>, Error> {
+        if partitions.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let (topic, partitions) = (topic.to_owned(), partitions.to_owned());
+        self.blocking(move |admin| {
+            let failed =
+                |e: KafkaError| Error::request(format!("the offsets of topic {topic} at a time"), &e);
+            let mut list = TopicPartitionList::with_capacity(partitions.len());
+            for partition in partitions {
+                // Negative times have meanings of their own.
+                let time = Offset::Offset(ms.max(0));
+                list.add_partition_offset(&topic, partition, time).map_err(failed)?;
+            }
+            let found = admin.client.offsets_for_times(list, admin.timeout).map_err(failed)?;
+            let offset = |offset| if let Offset::Offset(offset) = offset { Some(offset) } else { None };
+            let elements = found.elements();
+            let offsets = elements.iter().map(|e| e.error().map(|()| (e.partition(), offset(e.offset()))));
+            offsets.collect::<Result<_, _>>().map_err(failed)
+        })
+        .await
     }
 
     /// How far a group has come in these topics, partition by partition. A topic that does not exist is an error.
@@ -141,9 +233,7 @@ impl Admin {
         }
         let committed = self.committed(group, list)?;
         let lag_of = |((topic, partition), offset): ((String, i32), Offset)| {
-            let watermarks = self.client.fetch_watermarks(&topic, partition, self.timeout);
-            let (low, high) =
-                watermarks.map_err(|e| Error::request(format!("the ends of {topic}/{partition}"), &e))?;
+            let Watermarks { low, high, .. } = self.watermarks_of(&topic, partition)?;
             let committed = if let Offset::Offset(offset) = offset { Some(offset) } else { None };
             Ok(PartitionLag { topic, partition, low, high, committed })
         };
@@ -209,18 +299,3 @@ fn settings_of(resource: &ConfigResource) -> TopicSettings {
         timestamp_type: value("message.timestamp.type"),
     }
 }
-
-/// Whose errors are returned, not logged.
-struct Quiet(Secrets);
-
-impl ClientContext for Quiet {
-    fn log(&self, _level: RDKafkaLogLevel, facility: &str, text: &str) {
-        log(&self.0, RDKafkaLogLevel::Debug, facility, text);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        log(&self.0, RDKafkaLogLevel::Debug, &error.to_string(), reason);
-    }
-}
-
-impl ConsumerContext for Quiet {}

@@ -129,7 +129,7 @@ fn at_their_next_offsets<'a>(
 ) -> KafkaResult<TopicPartitionList> {
     let mut list = TopicPartitionList::new();
     for partition in partitions {
-        if let Some(next) = partition.next_offset() {
+        if let Some(next) = partition.fetch_from() {
             list.add_partition_offset(&partition.topic, partition.number, Offset::Offset(next))?;
         }
     }

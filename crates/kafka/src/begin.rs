@@ -1,9 +1,9 @@
 //! Where reading of a partition begins: once the engine owns its position and the broker has told what it still has.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use oncebox_core::{Known, start_at};
+use oncebox_core::{Known, Start, StartError, start_at};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -11,6 +11,7 @@ use tracing::{debug, error, warn};
 
 use crate::assignment::{fetch_started, split_queue};
 use crate::callbacks::Callbacks;
+use crate::log_ids::{LogIds, log_ids, log_of};
 use crate::partition::{Partition, Phase};
 use crate::reader::Reader;
 
@@ -25,62 +26,86 @@ impl Reader {
     /// Begins with the partitions that are ready. What fails is tried again later; nothing here ends the loop.
     pub(crate) fn begin_ready(&mut self) {
         let now = Instant::now();
-        let mut ready: Vec<&mut Partition> = self.partitions.iter_mut().filter(|p| p.is_ready(now)).collect();
+        let ready: Vec<&mut Partition> = self.partitions.iter_mut().filter(|p| p.is_ready(now)).collect();
         if ready.is_empty() {
             return;
         }
         let committed = committed_offsets(&self.consumer, &ready);
-        for partition in &mut ready {
+        let mut looked_at = Vec::with_capacity(ready.len());
+        for partition in ready {
             if now.elapsed() > PASS {
                 break;
             }
-            let known = committed.as_ref().map_err(Clone::clone).and_then(|all| {
-                let committed = all.get(&(partition.topic.to_string(), partition.number)).cloned();
-                let (low, high) =
-                    self.consumer.fetch_watermarks(&partition.topic, partition.number, ANSWER)?;
-                let position = partition.stream.acquired().and_then(|acquired| acquired.position);
-                Ok(Known { position, committed: committed.unwrap_or(Ok(None))?, low, high })
-            });
+            let ends = committed
+                .as_ref()
+                .map_err(Clone::clone)
+                .and_then(|_| self.consumer.fetch_watermarks(&partition.topic, partition.number, ANSWER));
+            looked_at.push((partition, ends));
+        }
+        // Asked for last: whatever was found out before belongs to this log or to an earlier one, never to a later one.
+        let topics: BTreeSet<&str> = looked_at.iter().map(|(partition, _)| &*partition.topic).collect();
+        let logs = log_ids(self.consumer.client(), &topics.into_iter().collect::<Vec<_>>(), ANSWER);
+        let mut any = false;
+        for (partition, ends) in looked_at {
+            let known = ends.and_then(|ends| known(partition, ends, &committed, &logs));
             let known = known.and_then(|known| split_queue(&self.consumer, partition).map(|()| known));
             match known {
                 Ok(known) => {
                     partition.high = Some(known.high);
                     match start_at(known, self.intake.start_policy()) {
-                        Ok(offset) => partition.start = Some(offset),
-                        Err(reason) => stop(self.intake.consumer(), partition, &reason.to_string()),
+                        Ok(start) => partition.start = Some(start),
+                        Err(reason) => stop(self.intake.consumer(), partition, &reason),
                     }
                 }
                 Err(e) => try_again(self.intake.consumer(), partition, &e),
             }
+            any |= partition.start.is_some();
         }
-        if ready.iter().any(|p| p.start.is_some()) {
+        if any {
             self.fetch_those_with_a_start();
         }
     }
 
     fn fetch_those_with_a_start(&mut self) {
         let begun = fetch_started(&self.consumer, &self.partitions);
+        let consumer = self.intake.consumer();
         for partition in self.partitions.iter_mut().filter(|p| matches!(p.phase, Phase::Waiting { .. })) {
-            let Some(start) = partition.start else { continue };
+            let Some(start) = partition.start.clone() else { continue };
             match &begun {
                 Ok(()) => {
-                    debug!(
-                        consumer = self.intake.consumer(),
-                        place = partition.place(),
-                        start,
-                        "reading begins"
-                    );
+                    debug!(consumer, place = partition.place(), start = start.offset, "reading begins");
+                    warn_if_not_followed(partition, &start);
                     partition.phase = Phase::Flowing;
+                    partition.flowing_since = Some(Instant::now());
                     partition.stream.start(start);
+                    self.survey.soon();
                 }
                 Err(e) => {
                     // The log may look different when it is tried again.
                     partition.start = None;
-                    try_again(self.intake.consumer(), partition, e);
+                    try_again(consumer, partition, e);
                 }
             }
         }
     }
+}
+
+/// Puts together what is known about one partition.
+fn known(
+    partition: &Partition,
+    (low, high): (i64, i64),
+    committed: &KafkaResult<Committed>,
+    logs: &KafkaResult<LogIds>,
+) -> KafkaResult<Known> {
+    let committed = committed.as_ref().map_err(Clone::clone)?;
+    let place = (partition.topic.to_string(), partition.number);
+    Ok(Known {
+        stored: partition.stream.acquired().unwrap_or_default(),
+        committed: committed.get(&place).cloned().unwrap_or(Ok(None))?,
+        log: log_of(&partition.topic, logs.as_ref().map_err(Clone::clone)?)?,
+        low,
+        high,
+    })
 }
 
 /// The committed offsets of these partitions, in one request.
@@ -101,13 +126,32 @@ fn committed_offsets(
         .collect())
 }
 
+/// Whoever has set the group's offset expects something to happen.
+fn warn_if_not_followed(partition: &Partition, start: &Start) {
+    let Some(committed) = start.not_followed else { return };
+    let key = partition.stream.key();
+    let accept_loss = if committed > start.offset { " --accept-loss" } else { "" };
+    warn!(
+        consumer = %key.consumer,
+        place = partition.place(),
+        committed,
+        start = start.offset,
+        "the offset {committed} that is committed for the group is not followed: the database says what was applied, and \
+         reading begins at {}. To begin there all the same: `oncebox position move --consumer {} --topic {} --partition {} \
+         --to {committed}{accept_loss}`",
+        start.offset, key.consumer, key.topic, key.partition
+    );
+}
+
 /// The partition stays ours, so that no other process of the group runs into the same wall.
-pub(crate) fn stop(consumer: &str, partition: &mut Partition, reason: &str) {
+pub(crate) fn stop(consumer: &str, partition: &mut Partition, reason: &StartError) {
+    let reason = reason.explain(partition.stream.key());
     let reason =
         format!("consumer {consumer}, topic {}, partition {}: {reason}", partition.topic, partition.number);
     error!(consumer, place = partition.place(), reason, "the partition cannot be read");
     partition.stream.stop(reason);
     partition.phase = Phase::Stopped;
+    partition.stopped_at = Some(Instant::now());
 }
 
 fn try_again(consumer: &str, partition: &mut Partition, reason: &KafkaError) {

@@ -46,13 +46,16 @@ impl Partition {
             Phase::Flowing => self.full = false,
         }
         let Some(queue) = &self.queue else { return Turn::Empty };
+        let log = self.start.as_ref().and_then(|start| start.log.as_ref());
         for _ in 0..TURN {
             match queue.poll(Duration::ZERO) {
                 None => return Turn::Empty,
                 Some(Ok(message)) => {
                     self.heard = true;
-                    // A stream that is closing or stopped takes nothing: what is dropped here will be delivered again.
-                    if self.stream.push(to_record(&message, &self.topic)) {
+                    self.has_read = true;
+                    // A stream that is closing or stopped takes nothing: what is dropped here will be delivered again. Nor
+                    // does it take what lies below its start.
+                    if self.stream.push(to_record(&message, &self.topic, log)) {
                         self.last_pushed = Some(message.offset());
                     }
                     if self.stream.is_full() {

@@ -24,8 +24,10 @@ mod commit;
 mod deliver;
 mod error;
 mod health;
+mod log_ids;
 mod partition;
 mod properties;
+mod quiet;
 mod reader;
 mod rebalance;
 mod recheck;
@@ -34,6 +36,7 @@ mod secrets;
 mod settings;
 mod sink;
 mod source;
+mod survey;
 
 pub use error::Error;
 pub use settings::Kafka;

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncebox_core::source::Stream;
+use oncebox_core::{LogId, Start};
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::callbacks::Callbacks;
+
+/// After this long without a record there is none to recognise the log by: it was compacted away.
+const UNRECOGNISED: Duration = Duration::from_secs(60);
 
 /// Where a partition stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,7 +45,7 @@ pub(crate) struct Partition {
     /// The stream has enough for the moment.
     pub(crate) full: bool,
     /// Where reading began.
-    pub(crate) start: Option<i64>,
+    pub(crate) start: Option<Start>,
     pub(crate) last_pushed: Option<i64>,
     /// One past the newest offset, as last heard.
     pub(crate) high: Option<i64>,
@@ -52,6 +56,10 @@ pub(crate) struct Partition {
     pub(crate) stopped_at: Option<Instant>,
     /// Whether a record came since the last report.
     pub(crate) heard: bool,
+    /// Whether a record came at all.
+    pub(crate) has_read: bool,
+    /// Since when it is [`Phase::Flowing`].
+    pub(crate) flowing_since: Option<Instant>,
     /// How many statistics in a row said that librdkafka does not fetch it though it should.
     pub(crate) stalled: u32,
 }
@@ -72,6 +80,8 @@ impl Partition {
             doubt: None,
             stopped_at: None,
             heard: false,
+            has_read: false,
+            flowing_since: None,
             stalled: 0,
         }
     }
@@ -87,9 +97,38 @@ impl Partition {
             && self.stream.acquired().is_some()
     }
 
-    /// The next offset to come from the broker, as far as records tell.
+    /// The next offset to apply, as far as records tell.
     pub(crate) fn next_offset(&self) -> Option<i64> {
-        self.last_pushed.map(|last| last + 1).or(self.start)
+        self.last_pushed.map(|last| last + 1).or(self.start.as_ref().map(|start| start.offset))
+    }
+
+    /// The next offset to come from the broker. Before the first message is taken that may be one which was applied long ago,
+    /// and by which the log is recognised.
+    pub(crate) fn fetch_from(&self) -> Option<i64> {
+        self.last_pushed.map(|last| last + 1).or(self.start.as_ref().map(|start| start.read_from))
+    }
+
+    /// What lies below this offset is gone. That is no gap: the log cannot be recognised by it any more.
+    pub(crate) fn begins_no_lower_than(&mut self, low: i64) {
+        if let Some(start) = &mut self.start {
+            start.read_from = start.read_from.max(low);
+        }
+    }
+
+    /// The log it reads, if the broker tells.
+    pub(crate) fn log(&self) -> Option<&LogId> {
+        self.start.as_ref()?.log.as_ref()
+    }
+
+    /// Passes on where the log ends. A log that is not recognised yet may be another one, whose end says nothing.
+    pub(crate) fn log_ends_at(&self, end: i64, asked: tokio::time::Instant) {
+        let marked = self.start.as_ref().is_some_and(|start| start.mark.is_some());
+        let recognised = self.has_read
+            || !marked
+            || self.flowing_since.is_some_and(|since| since.elapsed() > UNRECOGNISED);
+        if self.phase == Phase::Flowing && self.stream.stopped().is_none() && recognised {
+            self.stream.log_ends_at(end, asked);
+        }
     }
 
     /// Whether the engine has settled everything it was given.
@@ -98,9 +137,11 @@ impl Partition {
     }
 
     /// Lets the position in the database follow librdkafka's past markers of transactions, once all messages are settled.
+    /// A stream that has stopped takes no messages, and librdkafka's position is past those that it did not take.
     pub(crate) fn skip_to(&self, position: Option<i64>) {
         let next = self.next_offset();
         if self.phase == Phase::Flowing
+            && self.stream.stopped().is_none()
             && self.all_settled()
             && let Some(position) = position.filter(|at| Some(*at) > next)
         {
@@ -111,7 +152,8 @@ impl Partition {
     /// How many messages are not applied yet. `position` is where librdkafka stands: past the last record there may be
     /// transaction markers, which are no messages but have offsets.
     pub(crate) fn lag(&self, position: Option<i64>) -> i64 {
-        let Some(done) = self.stream.settled().or(self.start) else { return 0 };
+        let start = self.start.as_ref().map(|start| start.offset);
+        let Some(done) = self.stream.settled().or(start) else { return 0 };
         let done = if self.all_settled() { done.max(position.unwrap_or(done)) } else { done };
         self.high.map_or(0, |high| (high - done).max(0))
     }

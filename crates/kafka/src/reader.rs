@@ -18,6 +18,8 @@ use crate::deliver::Turn;
 use crate::error::Error;
 use crate::health::Health;
 use crate::partition::{Partition, Partitions, Phase};
+use crate::quiet::Quiet;
+use crate::survey::Survey;
 
 /// The longest the loop sleeps: how soon it sees that it should stop.
 const IDLE: Duration = Duration::from_millis(100);
@@ -36,6 +38,7 @@ pub(crate) struct Reader {
     pub(crate) intake: Intake,
     pub(crate) partitions: Partitions,
     pub(crate) health: Health,
+    pub(crate) survey: Survey,
     pub(crate) drain_budget: Duration,
     topics: Vec<String>,
     commits: Commits,
@@ -53,11 +56,17 @@ pub(crate) struct Plan {
 
 impl Reader {
     /// To be made on the thread that runs it.
-    pub(crate) fn new(mut consumer: BaseConsumer<Callbacks>, intake: Intake, plan: Plan) -> Self {
+    pub(crate) fn new(
+        mut consumer: BaseConsumer<Callbacks>,
+        asking: BaseConsumer<Quiet>,
+        intake: Intake,
+        plan: Plan,
+    ) -> Result<Self, Error> {
         let reader = std::thread::current();
         consumer.set_nonempty_callback(move || reader.unpark());
-        Self {
+        Ok(Self {
             consumer: Arc::new(consumer),
+            survey: Survey::start(asking).map_err(|e| Error::Fatal(e.to_string()))?,
             partitions: Partitions::default(),
             health: Health::new(&intake, &plan.brokers),
             intake,
@@ -65,7 +74,7 @@ impl Reader {
             topics: plan.topics,
             commits: Commits::every(plan.commit_interval),
             topics_checked: Instant::now(),
-        }
+        })
     }
 
     /// Reads until `stop`.
@@ -77,6 +86,7 @@ impl Reader {
             self.begin_ready();
             let turn = self.partitions.iter_mut().map(Partition::deliver).max();
             self.resolve_doubts();
+            self.keep_watch()?;
             self.take_back_fenced().map_err(|e| fatal(&e))?;
             self.commits.commit_if_due(&self.consumer, &mut self.partitions);
             self.report_if_due();

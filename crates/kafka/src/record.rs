@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox_core::{Headers, Record};
+use oncebox_core::{Headers, LogId, Record};
 use rdkafka::message::{BorrowedHeaders, BorrowedMessage, Headers as _, Message as _};
 use tracing::warn;
 
@@ -12,7 +12,7 @@ use tracing::warn;
 const UNREADABLE: &str = "\u{FFFD}";
 
 /// Copies everything, so that the message can go back to librdkafka at once and its memory is counted by our own queue.
-pub(crate) fn to_record(message: &BorrowedMessage<'_>, topic: &Arc<str>) -> Record {
+pub(crate) fn to_record(message: &BorrowedMessage<'_>, topic: &Arc<str>, log: Option<&LogId>) -> Record {
     Record {
         topic: Arc::clone(topic),
         partition: message.partition(),
@@ -21,6 +21,7 @@ pub(crate) fn to_record(message: &BorrowedMessage<'_>, topic: &Arc<str>) -> Reco
         payload: message.payload().map(Bytes::copy_from_slice),
         headers: message.headers().map(|headers| copy_headers(headers, message)).unwrap_or_default(),
         timestamp_ms: message.timestamp().to_millis(),
+        log: log.cloned(),
     }
 }
 

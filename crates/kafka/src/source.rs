@@ -13,6 +13,7 @@ use crate::callbacks::Callbacks;
 use crate::error::Error;
 use crate::reader::{Plan, Reader};
 use crate::settings::Kafka;
+use crate::survey::Survey;
 
 /// How long leaving the group may take after the drain. librdkafka cannot be hurried when a broker does not answer.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -91,13 +92,15 @@ impl Source for KafkaSource {
     async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
         let name = intake.consumer().to_owned();
         let (consumer, plan) = (self.consumer(&intake)?, self.plan());
+        let asking = Survey::client(&self.kafka)?;
         // Whoever drops this future without stopping it first must not leave a reader behind.
         let reader_stop = stop.child_token();
         let _stops_the_reader = reader_stop.clone().drop_guard();
         let (tell, ended) = oneshot::channel();
         // A thread of its own, not the runtime's: it blocks by nature, and dropping a consumer may block for long.
         std::thread::Builder::new().name(format!("kafka-{name}")).spawn(move || {
-            let ended = Reader::new(consumer, intake, plan).run(&reader_stop);
+            let ended =
+                Reader::new(consumer, asking, intake, plan).and_then(|reader| reader.run(&reader_stop));
             // Nobody listens any more if the deadline below has passed.
             tell.send(ended).ok();
         })?;

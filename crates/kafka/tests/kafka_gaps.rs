@@ -8,30 +8,32 @@ use std::time::Duration;
 
 use oncebox_kafka::Kafka;
 use support::memory::Memory;
-use support::produce::{Sender, commit};
+use support::produce::Sender;
 use support::topics::{Topics, brokers, unique};
 use support::{Running, eventually, tiny};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_removed_before_the_start_stop_the_partition() {
     support::init_logs();
-    let (brokers, topics, topic, group) = (brokers(), Topics::new(), unique("gap"), unique("g"));
+    let (brokers, topics, topic) = (brokers(), Topics::new(), unique("gap"));
     topics.create(&topic, 2, &[]).await;
     let sender = Sender::to(&brokers);
     sender.send_numbered(&topic, 0, 100);
     sender.send_numbered(&topic, 1, 100);
     sender.flush();
     topics.cut(&topic, 0, 50).await;
-    commit(&brokers, &group, &topic, 0, 20);
     let memory = Memory::default();
+    memory.set_position(&topic, 0, 20);
     memory.set_position(&topic, 1, 150);
 
-    let running =
-        Running::start("c", &memory, Kafka::brokers(&brokers).source([topic.as_str()]).group(&group));
+    let source = Kafka::brokers(&brokers).source([topic.as_str()]).group(unique("g"));
+    let running = Running::start("c", &memory, source);
     let says = |text: &str| running.problems().iter().any(|p| p.contains(text));
     eventually("the gap", || says("messages 20..50 were removed")).await;
     eventually("the shorter topic", || says("the topic ends at 100 but everything up to 150")).await;
     assert!(says(&format!("consumer c, topic {topic}, partition 0")), "{:?}", running.problems());
+    let way_out = format!("oncebox position move --consumer c --topic {topic} --partition 0 --to 50");
+    assert!(says(&way_out), "{:?}", running.problems());
     assert_eq!(memory.count(), 0);
     running.stop().await;
 }
@@ -64,27 +66,4 @@ async fn messages_removed_while_reading_stop_only_their_partition() {
     let offsets = memory.offsets(&topic, 0);
     assert!(offsets.len() < 1_900);
     assert_eq!(offsets, (0..offsets.len() as i64).collect::<Vec<_>>());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_topic_that_is_made_anew_stops_the_partition() {
-    support::init_logs();
-    let (brokers, topics, topic) = (brokers(), Topics::new(), unique("anew"));
-    topics.create(&topic, 1, &[]).await;
-    let sender = Sender::to(&brokers);
-    sender.send_numbered(&topic, 0, 1_000);
-    sender.flush();
-    let memory = Memory::default();
-    let kafka = Kafka::brokers(&brokers).property("topic.metadata.refresh.interval.ms", "1000");
-    let running = Running::start("c", &memory, kafka.source([topic.as_str()]).group(unique("g")));
-    eventually("all messages", || memory.count() == 1_000).await;
-    topics.delete(&topic).await;
-    topics.create(&topic, 1, &[]).await;
-    Sender::to(&brokers).send_numbered(&topic, 0, 10);
-    eventually("the new topic is noticed", || {
-        running.problems().iter().any(|p| p.contains("truncated or created anew"))
-    })
-    .await;
-    assert_eq!(memory.count(), 1_000);
-    running.stop().await;
 }

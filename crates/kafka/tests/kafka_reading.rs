@@ -170,6 +170,19 @@ async fn the_cluster_can_be_asked() {
     let seen: Vec<_> = lag.iter().map(|l| (l.partition, l.low, l.high, l.committed)).collect();
     assert_eq!(seen, [(0, 0, 0, None), (1, 0, 30, Some(10))]);
     assert_eq!(lag[1].behind(10), 20);
+    let ids = admin.log_ids(&[topic.clone(), "no-such-topic".to_owned()]).await.unwrap();
+    assert_eq!(ids.keys().collect::<Vec<_>>(), [&topic]);
+    let id = ids[&topic].clone().unwrap();
+    assert!(id.as_str().split('/').all(|part| part.len() == 22), "{id}");
+    let ends = admin.watermarks(&topic).await.unwrap().unwrap();
+    assert_eq!(
+        ends.iter().map(|w| (w.partition, w.low, w.high)).collect::<Vec<_>>(),
+        [(0, 0, 0), (1, 0, 30)]
+    );
+    assert_eq!(admin.watermarks("no-such-topic").await.unwrap(), None);
+    let since = |ms| admin.offsets_for_time(&topic, &[0, 1], ms);
+    assert_eq!(since(0).await.unwrap(), [(0, None), (1, Some(0))].into());
+    assert_eq!(since(i64::MAX).await.unwrap(), [(0, None), (1, None)].into());
     let error = admin.lag(&group, &["no-such-topic".to_owned()]).await.unwrap_err().to_string();
     assert!(error.contains("no-such-topic"), "{error}");
 }

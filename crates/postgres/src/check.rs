@@ -4,12 +4,11 @@ mod outbox;
 mod receipts;
 mod server;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use oncebox_core::{ErrorClass, Finding, FindingLevel, StoreError, StoreResult};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::claim::now_ms;
 use crate::classify::own;
 use crate::migrate::EXPECTED;
 use crate::store::PgStore;
@@ -25,7 +24,7 @@ impl PgStore {
         let row = self.query(WRITES).fetch_one(&mut *txn).await.map_err(own("asking PostgreSQL"))?;
         txn.rollback().await;
         match why_no_writes(&row).map_err(own("asking PostgreSQL"))? {
-            Some(why) => Err(StoreError::new(ErrorClass::Transient, "asking PostgreSQL", why)),
+            Some(why) => Err(StoreError::new(ErrorClass::Away, "asking PostgreSQL", why)),
             None => Ok(()),
         }
     }
@@ -89,12 +88,6 @@ fn about_schema(version: u32) -> Finding {
             error(subject, format!("version {version}, {EXPECTED} is needed: run `oncebox migrate`"))
         }
     }
-}
-
-fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis().try_into().unwrap_or(i64::MAX))
 }
 
 fn finding(level: FindingLevel, subject: &str, detail: impl Into<String>) -> Finding {

@@ -8,7 +8,7 @@ use oncebox_core::{Admin, ErrorClass, StoreError, StoreResult};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgPool};
 
-use crate::classify::own;
+use crate::classify::connecting;
 use crate::session::{Sessions, pool_options};
 use crate::store::PgStore;
 use crate::txn::begin_message;
@@ -152,14 +152,14 @@ impl PgStoreBuilder {
     /// Connects, and makes sure that the server takes writes.
     ///
     /// # Errors
-    /// [`ErrorClass::Failed`] if the URL is wrong; [`ErrorClass::Transient`] if the server cannot be reached, refuses, is
-    /// a standby or is read-only.
+    /// [`ErrorClass::Failed`] if the URL is wrong; [`ErrorClass::Away`] if the server cannot be reached, is a standby or is
+    /// read-only; [`ErrorClass::Environment`] if it refuses the role, the password or the database.
     pub async fn connect(self) -> StoreResult<PgStore> {
         let options = self.options()?;
         let store = self.connect_lazy()?;
         // A pool that cannot connect only says that it waited; one connection of our own says why.
-        let first = options.connect().await.map_err(own("connecting to PostgreSQL"))?;
-        first.close().await.map_err(own("connecting to PostgreSQL"))?;
+        let first = options.connect().await.map_err(connecting("connecting to PostgreSQL"))?;
+        first.close().await.map_err(connecting("connecting to PostgreSQL"))?;
         store.ping().await?;
         Ok(store)
     }

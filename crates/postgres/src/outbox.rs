@@ -6,6 +6,7 @@
 
 mod admin;
 mod emit;
+mod emit_as_begun;
 mod lease;
 mod left_behind;
 mod read;

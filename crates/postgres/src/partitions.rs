@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::classify::{ddl, own};
 use crate::store::PgStore;
-use crate::txn::PgTxn;
+use crate::txn::{PgTxn, STILL_OPEN};
 
 /// What [`PgStore::partition_receipts`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl PgStore {
             return Ok(None);
         };
         let moved = create_day(&mut txn, &day).await.map_err(failed())?;
-        txn.commit("SELECT oncebox_still_open()").await.map_err(failed())?;
+        txn.commit(STILL_OPEN).await.map_err(failed())?;
         Ok(Some(moved))
     }
 }

@@ -1,4 +1,4 @@
-//! String literals for the few statements that go to the server as text.
+//! String literals and names for the few statements that go to the server as text.
 
 /// A string literal that means `text` whatever `standard_conforming_strings` says: backslashes only ever stand in an
 /// `E''` literal, where they are doubled. NUL cannot be written in PostgreSQL at all; names are checked for it when made.
@@ -9,6 +9,11 @@ pub(crate) fn literal(text: &str) -> String {
     } else {
         format!("'{doubled}'")
     }
+}
+
+/// A name, as it is.
+pub(crate) fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 #[cfg(test)]

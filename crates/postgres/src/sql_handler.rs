@@ -9,6 +9,8 @@ mod jsonb;
 mod mentions;
 mod payload;
 mod probe;
+mod qualify;
+mod rights;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +31,9 @@ use function::Function;
 ///
 /// Statements that call `oncebox_emit` or `oncebox_emit_bytes` write events. Those of `each` know the message that they
 /// follow from.
+///
+/// A statement may set the search path or the role for those behind it, as
+/// `SELECT set_config('search_path', :tenant, true)` does. What it sets ends with the transaction.
 ///
 /// A message is rejected, without another attempt, if a statement touches another number of rows than its rule allows, or
 /// if it carries something that PostgreSQL cannot hold: a payload that is no JSON, a key that is no text.
@@ -52,7 +57,9 @@ impl SqlHandler {
     /// Checks all statements against the database and makes the handler ready on every connection of the store.
     ///
     /// # Errors
-    /// [`SqlHandlerError::Statements`] lists every statement that the database refuses, with its number and the reason.
+    /// [`SqlHandlerError::Statements`] lists every statement that the database refuses, with its number and the reason. If
+    /// all of them are refused for what the database lacks (a table, a right), it is the source of an
+    /// [`SqlHandlerError::Store`] of the class [`ErrorClass::Environment`]: it may be mended, and is worth another try.
     pub async fn prepare(
         store: &PgStore,
         handler: &Handler,

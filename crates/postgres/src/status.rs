@@ -14,7 +14,8 @@ const LIMIT: &str = "SET LOCAL statement_timeout = '5s'; SET LOCAL enable_seqsca
 
 /// More positions than this are not shown.
 const POSITIONS: &str = "SELECT consumer, topic, partition, next_offset, epoch, starts, applied, duplicates, \
-         (extract(epoch FROM updated_at) * 1000)::bigint \
+         (extract(epoch FROM updated_at) * 1000)::bigint, log, (extract(epoch FROM caught_up_at) * 1000)::bigint, \
+         retired_at IS NOT NULL \
      FROM oncebox_position ORDER BY consumer, topic, partition LIMIT 10000";
 
 /// The consumers of dead letters by a loose walk over the index, so that a million letters of one consumer cost one step.
@@ -70,6 +71,9 @@ fn position(row: &PgRow) -> Result<PositionStatus, sqlx::Error> {
         applied: row.try_get::<i64, _>(6)?.unsigned_abs(),
         duplicates: row.try_get::<i64, _>(7)?.unsigned_abs(),
         updated_at_ms: row.try_get(8)?,
+        log: row.try_get(9)?,
+        caught_up_ms: row.try_get(10)?,
+        retired: row.try_get(11)?,
     })
 }
 

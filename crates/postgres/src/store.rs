@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::{
-    Admin, Advance, Claim, Claimed, ConsumerName, DeadFilter, DeadLetter, ErrorClass, Finding, Migration,
-    Ownership, PositionKey, Purged, Retention, Store, StoreError, StoreResult, StoreStatus, StoredDeadLetter,
+    Admin, Advance, Claim, Claimed, ConsumerName, DeadFilter, DeadLetter, DeadSummary, ErrorClass, Finding,
+    LogId, Migration, Ownership, PositionKey, Progress, PurgePass, Purged, Store, StoreError, StoreResult,
+    StoreStatus, StoredDeadLetter,
 };
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -137,7 +138,7 @@ impl PgStore {
         match tokio::time::timeout(patience, work).await {
             Ok(result) => result,
             Err(_) => Err(StoreError::new(
-                ErrorClass::Transient,
+                ErrorClass::Away,
                 context,
                 format!("no answer from PostgreSQL within {} s", patience.as_secs()),
             )),
@@ -207,8 +208,9 @@ impl Store for PgStore {
         self.patiently("acquiring a position", self.acquire_position(key)).await
     }
 
-    async fn begin_at(&self, owner: &Ownership, next_offset: i64) -> StoreResult<()> {
-        self.patiently("writing the first position", self.begin_position_at(owner, next_offset)).await
+    async fn record_progress(&self, owner: &Ownership, progress: Progress<'_>) -> StoreResult<()> {
+        let context = "writing down how far a partition is";
+        self.patiently(context, self.write_progress(owner, progress)).await
     }
 
     async fn release(&self, owner: &Ownership) -> StoreResult<()> {
@@ -219,8 +221,17 @@ impl Store for PgStore {
         self.patiently("recording an attempt", self.record_one_attempt(owner, offset)).await
     }
 
+    async fn withdraw_attempt(&self, owner: &Ownership, offset: i64) -> StoreResult<()> {
+        self.patiently("withdrawing an attempt", self.take_attempt_back(owner, offset)).await
+    }
+
     async fn take_dead(&self, number: i64) -> StoreResult<Option<(PgTxn, StoredDeadLetter)>> {
         self.patiently("taking a dead letter", self.take_letter(number)).await
+    }
+
+    async fn letter_before(&self, txn: &mut PgTxn, taken: &StoredDeadLetter) -> StoreResult<Option<i64>> {
+        let context = "looking for earlier dead letters";
+        self.patiently(context, self.first_of_key_before(txn, taken)).await
     }
 }
 
@@ -245,15 +256,32 @@ impl Admin for PgStore {
         self.patiently("reading the status", self.read_status(count_cap)).await
     }
 
-    async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<StoredDeadLetter>> {
-        self.patiently("reading dead letters", self.read_letters(filter)).await
+    async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
+        self.patiently("reading dead letters", self.list_letters(filter)).await
+    }
+
+    async fn dead_letter(&self, number: i64) -> StoreResult<Option<StoredDeadLetter>> {
+        self.patiently("reading a dead letter", self.read_letter(number)).await
     }
 
     async fn drop_dead(&self, filter: &DeadFilter) -> StoreResult<u64> {
         self.patiently("dropping dead letters", self.drop_letters(filter)).await
     }
 
-    async fn purge(&self, retention: &[Retention], dry_run: bool) -> StoreResult<Purged> {
-        self.purge_pass(retention, dry_run).await
+    async fn move_position(
+        &self,
+        key: &PositionKey,
+        next_offset: i64,
+        log: Option<&LogId>,
+    ) -> StoreResult<()> {
+        self.patiently("moving a position", self.move_position_to(key, next_offset, log)).await
+    }
+
+    async fn retire_positions(&self, consumer: &ConsumerName, topic: &str) -> StoreResult<u64> {
+        self.patiently("retiring positions", self.retire_topic(consumer, topic)).await
+    }
+
+    async fn purge(&self, pass: PurgePass<'_>) -> StoreResult<Purged> {
+        self.purge_pass(pass).await
     }
 }

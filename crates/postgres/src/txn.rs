@@ -8,7 +8,20 @@ use sqlx::postgres::PgTransactionManager;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 
-use crate::classify::{class_of_driver, own};
+use crate::classify::{class_of_driver, connecting};
+
+/// Ends a message that has nothing else to fail in an aborted transaction, or in none.
+pub(crate) const STILL_OPEN: &str = "SELECT oncebox_still_open()";
+
+/// Puts back the role and the search path that the transaction began with. A handler may change both, and our statements need
+/// neither its rights nor its schema. Not only for this transaction: a handler that has set them for the session must not
+/// leave them to the next one. Deferred constraints speak up before, with what the handler has set.
+pub(crate) const AFTER_HANDLER: &str = "SET CONSTRAINTS ALL IMMEDIATE; \
+     SELECT pg_catalog.set_config('role', s.role, false), pg_catalog.set_config('search_path', s.path, false) \
+     FROM (SELECT pg_catalog.current_setting('oncebox.role', true) AS role, \
+         pg_catalog.current_setting('oncebox.search_path', true) AS path) AS s \
+     WHERE s.path <> '' AND (s.role <> pg_catalog.current_setting('role') \
+         OR s.path <> pg_catalog.current_setting('search_path'))";
 
 /// An open transaction. Handlers see it as their [`PgConnection`].
 ///
@@ -26,11 +39,11 @@ pub struct PgTxn {
 impl PgTxn {
     /// Takes a connection and sends `begin`: BEGIN and its SET LOCALs in one message.
     pub(crate) async fn begin(pool: &PgPool, begin: SqlStr) -> StoreResult<Self> {
-        let conn = pool.acquire().await.map_err(own("connecting to PostgreSQL"))?;
+        let conn = pool.acquire().await.map_err(connecting("connecting to PostgreSQL"))?;
         let mut txn = Self { conn, open: true };
         PgTransactionManager::begin(&mut txn.conn, Some(begin))
             .await
-            .map_err(own("beginning a transaction"))?;
+            .map_err(connecting("beginning a transaction"))?;
         Ok(txn)
     }
 
@@ -89,11 +102,16 @@ impl Drop for PgTxn {
 ///
 /// The isolation level is spelled out because the claim relies on READ COMMITTED, whatever the server's default is. READ
 /// WRITE is not: `default_transaction_read_only` is how operators stop a primary, and we wait until it is over.
-/// `oncebox.open` is there as long as this very transaction is: `oncebox_advance` looks for it.
+/// `oncebox.open` is there as long as this very transaction is: `oncebox_advance` looks for it. The role and the search path
+/// are written down for [`AFTER_HANDLER`].
 pub(crate) fn begin_message(settings: &[(&str, String)]) -> SqlStr {
-    let mut message = String::from("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL oncebox.open = 'yes'");
+    let mut message = String::from(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_catalog.set_config('oncebox.open', 'yes', true), \
+         pg_catalog.set_config('oncebox.role', pg_catalog.current_setting('role'), true), \
+         pg_catalog.set_config('oncebox.search_path', pg_catalog.current_setting('search_path'), true)",
+    );
     for (name, value) in settings {
-        message.push_str(&format!("; SET LOCAL {name} = {value}"));
+        message.push_str(&format!(", pg_catalog.set_config('{name}', '{value}', true)"));
     }
     AssertSqlSafe(message).into_sql_str()
 }

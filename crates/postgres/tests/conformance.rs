@@ -42,6 +42,10 @@ impl<const BY_DAY: bool> Subject for Subjected<BY_DAY> {
         Ok(PgStore::builder(&self.0.url).partition_receipts(BY_DAY).connect().await?)
     }
 
+    async fn connection(&self) -> Result<PgConnection, BoxError> {
+        Ok(self.beside().await?)
+    }
+
     async fn add_effect(conn: &mut PgConnection, id: &str) -> Result<(), BoxError> {
         sqlx::query("INSERT INTO effects (id) VALUES ($1)").bind(id).execute(conn).await?;
         Ok(())
@@ -68,7 +72,14 @@ impl<const BY_DAY: bool> Subject for Subjected<BY_DAY> {
     }
 
     async fn age_positions(&self, consumer: &str, by: Duration) -> Result<(), BoxError> {
-        self.age("oncebox_position", "updated_at", consumer, by).await
+        self.age("oncebox_position", "updated_at", consumer, by).await?;
+        self.age("oncebox_position", "caught_up_at", consumer, by).await
+    }
+
+    async fn expire_purger(&self) -> Result<(), BoxError> {
+        let sql = "UPDATE oncebox_purge SET leased_until = clock_timestamp() - interval '1 second'";
+        sqlx::raw_sql(sql).execute(&mut self.beside().await?).await?;
+        Ok(())
     }
 }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use oncebox_core::{Admin, ErrorClass, Retention, Store};
+use oncebox_core::{Admin, ErrorClass, Store};
 use oncebox_postgres::PgStore;
-use support::{apply, claims, consumer, execute, number, with_store};
+use support::{apply, claims, consumer, execute, number, purge, with_store};
 use uuid::Uuid;
 
 const DAY: u64 = 86_400;
@@ -32,10 +32,6 @@ async fn day(store: &PgStore, days: i64) -> String {
     let sql =
         format!("SELECT to_char((now() AT TIME ZONE 'UTC') + {days} * interval '1 day', 'YYYYMMDD')::bigint");
     format!("oncebox_inbox_{}", number(store, &sql).await)
-}
-
-fn keep(keep: Duration) -> [Retention; 1] {
-    [Retention { consumer: consumer(), keep }]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +104,7 @@ async fn purge_drops_a_day_of_which_nothing_has_to_stay() {
         execute(&store, "UPDATE oncebox_inbox SET processed_at = now() - interval '3 hours'").await;
         let nothing = Duration::from_secs(1);
 
-        let dry = store.purge(&keep(nothing), true).await.unwrap();
+        let dry = purge(&store, nothing, true).await.unwrap();
         assert_eq!((dry.partitions, dry.receipts >= 4), (1, true), "{dry:?}");
 
         // A receipt of a consumer that nobody named stays, and the day with it; so does one that is too young.
@@ -117,18 +113,18 @@ async fn purge_drops_a_day_of_which_nothing_has_to_stay() {
             &format!("UPDATE {yesterday} SET consumer = 'billing' WHERE message_id = '{}'", old[0]),
         )
         .await;
-        let purged = store.purge(&keep(nothing), false).await.unwrap();
+        let purged = purge(&store, nothing, false).await.unwrap();
         assert_eq!((purged.partitions, purged.receipts), (0, 3));
         assert_eq!(rows(&store, &yesterday).await, 1);
 
         let late = id_of_day(-1);
         execute(&store, "DELETE FROM oncebox_inbox WHERE consumer = 'billing'").await;
         apply(&store, &[late]).await;
-        assert_eq!(store.purge(&keep(Duration::from_secs(600)), false).await.unwrap().partitions, 0);
+        assert_eq!(purge(&store, Duration::from_secs(600), false).await.unwrap().partitions, 0);
         assert_eq!(apply(&store, &[late]).await, [false]);
 
         execute(&store, &format!("UPDATE {yesterday} SET processed_at = now() - interval '3 hours'")).await;
-        let purged = store.purge(&keep(nothing), false).await.unwrap();
+        let purged = purge(&store, nothing, false).await.unwrap();
         assert_eq!((purged.partitions, purged.receipts), (1, 1));
         assert_eq!(number(&store, &format!("SELECT count(to_regclass('{yesterday}'))")).await, 0);
         assert_eq!(rows(&store, &today).await, 0);
@@ -174,7 +170,7 @@ async fn days_come_and_go_under_traffic() {
             while let Err(error) = store.partition_receipts().await {
                 assert_eq!(error.class, ErrorClass::Transient, "{error}");
             }
-            purged += store.purge(&keep(Duration::from_millis(1)), false).await.unwrap().receipts;
+            purged += purge(&store, Duration::from_millis(1), false).await.unwrap().receipts;
         }
         stop.store(true, Ordering::Relaxed);
         let mut fresh = 0;

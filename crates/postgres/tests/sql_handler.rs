@@ -10,8 +10,8 @@ use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::selector::{Identity, Selector};
 use oncebox_core::statement::Statement;
 use oncebox_core::{
-    Apply, DeadLetter, ErrorClass, Failure, Headers, Message, MessageId, Outcome, Record, Replayed, Store,
-    Tenant, replay,
+    Apply, DeadLetter, ErrorClass, Failure, Headers, Message, MessageId, Outcome, Record, Replay, Replayed,
+    Store, Tenant, replay,
 };
 use oncebox_postgres::{PgStore, SqlHandler};
 use support::{consumer, execute, number, with_database, with_store};
@@ -434,7 +434,9 @@ async fn replay_one(store: &PgStore, handler: &SqlHandler, id: &str) {
     store.park(&mut claimed.txn, &consumer(), &[letter]).await.unwrap();
     store.commit(claimed.txn, None).await.unwrap();
     let letter = number(store, "SELECT max(number) FROM oncebox_dead").await;
-    let replayed = replay(store, handler, &Identity::new(Selector::Key, None), letter).await.unwrap();
+    let (consumer, identity) = (consumer(), Identity::new(Selector::Key, None));
+    let how = Replay { consumer: &consumer, identity: &identity, in_order: true };
+    let replayed = replay(store, handler, how, letter).await.unwrap();
     assert!(matches!(replayed, Replayed::Applied), "{replayed:?}");
 }
 

@@ -6,11 +6,17 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox_core::{Admin, Advance, ErrorClass, Retention, Store};
+use oncebox_core::{Admin, Advance, ErrorClass, Progress, Store};
 use oncebox_postgres::PgStore;
 use sqlx::Connection;
-use support::{advance, apply, claims, consumer, execute, number, position, with_database, with_store};
+use support::{
+    advance, apply, claims, consumer, execute, number, position, purge, with_database, with_store,
+};
 use tokio::time::sleep;
+
+fn begin_at(next_offset: i64) -> Progress<'static> {
+    Progress { next_offset: Some(next_offset), ..Progress::default() }
+}
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -236,7 +242,7 @@ async fn an_owner_that_was_replaced_cannot_commit() {
         let error = store.commit(claimed.txn, advance(&zombie, 8)).await.unwrap_err();
         assert_eq!(error.class, ErrorClass::Fenced, "{error}");
         assert_eq!(number(&store, "SELECT count(*) FROM oncebox_inbox").await, 0);
-        assert_eq!(store.begin_at(&zombie, 3).await.unwrap_err().class, ErrorClass::Fenced);
+        assert_eq!(store.record_progress(&zombie, begin_at(3)).await.unwrap_err().class, ErrorClass::Fenced);
         assert_eq!(store.record_attempt(&zombie, 3).await.unwrap_err().class, ErrorClass::Fenced);
         store.release(&zombie).await.unwrap();
         assert_eq!(store.acquire(&position()).await.unwrap().starts, 3, "a zombie's release does nothing");
@@ -249,8 +255,8 @@ async fn positions_advance_and_never_go_back() {
     with_store(|store, _| async move {
         let owner = store.acquire(&position()).await.unwrap();
         assert_eq!((owner.next_offset, owner.starts, owner.attempts_recorded), (None, 1, false));
-        store.begin_at(&owner, 5).await.unwrap();
-        store.begin_at(&owner, 3).await.unwrap();
+        store.record_progress(&owner, begin_at(5)).await.unwrap();
+        store.record_progress(&owner, begin_at(3)).await.unwrap();
         for next in [7, 6] {
             let claimed = store.claim(&consumer(), &[]).await.unwrap();
             store.commit(claimed.txn, advance(&owner, next)).await.unwrap();
@@ -267,6 +273,22 @@ async fn positions_advance_and_never_go_back() {
         store.release(&owner).await.unwrap();
         let status = store.status(10).await.unwrap();
         assert_eq!((status.positions[0].applied, status.positions[0].starts), (3, 0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_went_back_to_an_older_state_fences_its_owner() {
+    with_store(|store, _| async move {
+        let owner = store.acquire(&position()).await.unwrap();
+        store.record_progress(&owner, begin_at(5)).await.unwrap();
+        let knows = |offset| Progress { at_least: Some(offset), ..begin_at(9) };
+        assert_eq!(store.record_progress(&owner, knows(6)).await.unwrap_err().class, ErrorClass::Fenced);
+        let claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+        let ahead = Advance { progress: knows(6), ..advance(&owner, 9).unwrap() };
+        assert_eq!(store.commit(claimed.txn, Some(ahead)).await.unwrap_err().class, ErrorClass::Fenced);
+        store.record_progress(&owner, knows(5)).await.unwrap();
+        assert_eq!(number(&store, "SELECT next_offset FROM oncebox_position").await, 9);
     })
     .await;
 }
@@ -309,17 +331,17 @@ async fn a_read_only_primary_is_waited_for() {
         let name = url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
         execute(&store, &format!("ALTER DATABASE {name} SET default_transaction_read_only = on")).await;
         let error = PgStore::connect(&url).await.unwrap_err();
-        assert_eq!(error.class, ErrorClass::Transient);
+        assert_eq!(error.class, ErrorClass::Away);
         assert!(error.to_string().contains("read-only"), "{error}");
         let lazy = PgStore::builder(&url).connect_lazy().unwrap();
         let error = lazy.claim(&consumer(), &claims(&["a"])).await.unwrap_err();
-        assert_eq!(error.class, ErrorClass::Transient);
+        assert_eq!(error.class, ErrorClass::Away);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_is_transient_and_replaced() {
+async fn a_connection_that_the_server_ends_blames_nobody_and_is_replaced() {
     with_store(|store, _| async move {
         let owner = store.acquire(&position()).await.unwrap();
         for in_handler in [true, false] {
@@ -336,7 +358,7 @@ async fn a_lost_connection_is_transient_and_replaced() {
             } else {
                 store.commit(claimed.txn, advance(&owner, 1)).await.unwrap_err().class
             };
-            assert_eq!(class, ErrorClass::Transient);
+            assert_eq!(class, ErrorClass::Away, "the server was told to end it");
         }
         assert_eq!(apply(&store, &["a"]).await, [true]);
     })
@@ -370,8 +392,8 @@ async fn several_processes_may_purge_at_once() {
         let mut purging = Vec::new();
         for _ in 0..3 {
             let store = PgStore::connect(&url).await.unwrap();
-            let keep = [Retention { consumer: consumer(), keep: Duration::from_secs(86_400) }];
-            purging.push(tokio::spawn(async move { store.purge(&keep, false).await.unwrap().receipts }));
+            let day = Duration::from_secs(86_400);
+            purging.push(tokio::spawn(async move { purge(&store, day, false).await.unwrap().receipts }));
         }
         let mut purged = 0;
         for one in purging {

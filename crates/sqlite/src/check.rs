@@ -17,7 +17,7 @@ const PING_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) async fn ping(store: &SqliteStore) -> StoreResult<()> {
     let begun = tokio::time::timeout(PING_PATIENCE, store.writer.begin()).await;
     let waited =
-        |_| StoreError::new(ErrorClass::Transient, "waiting to write", "another transaction is still open");
+        |_| StoreError::new(ErrorClass::Away, "waiting to write", "another transaction is still open");
     begun.map_err(waited)??.rollback().await;
     Ok(())
 }

@@ -10,28 +10,40 @@ use oncebox_core::{BoxError, Claim, ConsumerName, ErrorClass, StoreError, StoreR
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Row, Sqlite, SqliteConnection};
 
-use crate::classify::Context;
+use crate::classify::{Context, is_plain_error};
 use crate::time::now;
 use crate::txn::SqliteTxn;
 
 const DOING: &str = "writing receipts";
 
-const KNOWN: &str = "SELECT json_group_array(c.key)
+/// Which claims have a receipt, and of which of them it belongs to another message.
+const KNOWN: &str = "SELECT json_group_array(c.key), json_group_array(c.key) FILTER (
+        WHERE (i.consumer, i.tenant, i.message_id) IS NOT (?3, c.value->>0, c.value->>1))
      FROM json_each(?2) c CROSS JOIN oncebox_inbox i ON i.key = substr(?1, c.key * 16 + 1, 16)";
 
 macro_rules! insert {
     () => {
         concat!(
+            // SQLite has no clock but that of this process, so the later of the database's and the process's is the same.
             "INSERT INTO oncebox_inbox (key, consumer, tenant, message_id, processed_at)
              SELECT substr(?1, c.key * 16 + 1, 16), ?3, c.value->>0, c.value->>1, ",
             now!(),
-            " FROM json_each(?2) c WHERE true ON CONFLICT (key) DO NOTHING"
+            " FROM json_each(?2) c WHERE true ON CONFLICT (key)"
         )
     };
 }
 
-const INSERT: &str = insert!();
-const INSERT_AND_TELL: &str = concat!(insert!(), " RETURNING key");
+const INSERT: &str = concat!(insert!(), " DO NOTHING");
+const INSERT_AND_TELL: &str = concat!(insert!(), " DO NOTHING RETURNING key");
+const RENEW: &str = concat!(insert!(), " DO UPDATE SET processed_at = excluded.processed_at");
+
+/// Who a batch of claims belongs to.
+pub(crate) struct Receipts {
+    /// For each claim: true if no receipt existed.
+    pub(crate) fresh: Vec<bool>,
+    /// Claims whose receipt belongs to another message.
+    pub(crate) collisions: Vec<usize>,
+}
 
 /// Writes the receipts and says which were not there before. The transaction holds the write lock, so nobody can come in
 /// between the look and the insert.
@@ -39,27 +51,24 @@ pub(crate) async fn claim(
     txn: &mut SqliteTxn,
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
-) -> StoreResult<Vec<bool>> {
+) -> StoreResult<Receipts> {
     let mut fresh = vec![true; claims.len()];
     if claims.is_empty() {
-        return Ok(fresh);
+        return Ok(Receipts { fresh, collisions: Vec::new() });
     }
-    let packed = Packed::new(claims)?;
-    let row = packed.query(KNOWN).fetch_one(&mut **txn).await.context(DOING)?;
-    let known: String = row.try_get(0).context(DOING)?;
-    let known: Vec<usize> = serde_json::from_str(&known).map_err(impossible)?;
+    let packed = Packed::new(consumer, claims)?;
+    let (known, collisions) = packed.known(txn).await?;
     for at in &known {
         fresh[*at] = false;
     }
     let expected = claims.len() - known.len();
     if expected > 0 {
-        let insert = packed.query(INSERT).bind(consumer.as_str());
-        let written = insert.execute(&mut **txn).await.context(DOING)?.rows_affected();
+        let written = packed.query(INSERT).execute(&mut **txn).await.context(DOING)?.rows_affected();
         if written != expected as u64 {
             return Err(impossible(format!("{written} receipts were written instead of {expected}")));
         }
     }
-    Ok(fresh)
+    Ok(Receipts { fresh, collisions })
 }
 
 /// [`claim`] in a transaction of somebody else, which may not hold the write lock yet: in one statement.
@@ -68,28 +77,71 @@ pub(crate) async fn claim_within(
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
 ) -> StoreResult<Vec<bool>> {
-    let insert = Packed::new(claims)?.query(INSERT_AND_TELL).bind(consumer.as_str());
-    let rows = insert.fetch_all(conn).await.context(DOING)?;
+    ensure_transaction(conn).await?;
+    let packed = Packed::new(consumer, claims)?;
+    let rows = packed.query(INSERT_AND_TELL).fetch_all(&mut *conn).await.context(DOING)?;
     let fresh: HashSet<&[u8]> =
         rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().context(DOING)?;
+    if fresh.len() < claims.len()
+        && let Some(at) = packed.known(conn).await?.1.first()
+    {
+        let Claim { tenant, message_id, .. } = claims[*at];
+        return Err(impossible(format!(
+            "the receipt of message {message_id:?} of tenant {tenant:?} would have the key of another message's \
+             receipt; it was not applied, give it another id"
+        )));
+    }
     Ok(claims.iter().map(|claim| fresh.contains(claim.key.as_bytes().as_slice())).collect())
 }
 
-/// The claims as parameters 1 and 2.
-struct Packed {
-    keys: Vec<u8>,
-    names: String,
+/// Writes a receipt, or makes the one that exists as young as a new one.
+pub(crate) async fn renew(txn: &mut SqliteTxn, consumer: &ConsumerName, claim: Claim<'_>) -> StoreResult<()> {
+    Packed::new(consumer, &[claim])?.query(RENEW).execute(&mut **txn).await.context(DOING)?;
+    Ok(())
 }
 
-impl Packed {
-    fn new(claims: &[Claim<'_>]) -> StoreResult<Self> {
+/// Outside of a transaction the receipts would be there before their effects, and a crash in between would lose the
+/// messages. SQLite itself is asked, because a transaction may have been begun or ended behind the driver's back: it
+/// refuses to begin one inside of another.
+async fn ensure_transaction(conn: &mut SqliteConnection) -> StoreResult<()> {
+    match sqlx::raw_sql("BEGIN; ROLLBACK").execute(conn).await {
+        Err(error) if is_plain_error(&error) => Ok(()),
+        Err(error) => Err(error).context(DOING),
+        Ok(_) => {
+            let why = "the connection is not in a transaction: call `begin` on it first";
+            Err(StoreError::new(ErrorClass::Failed, DOING, why))
+        }
+    }
+}
+
+/// The claims as parameters 1 and 2, and their consumer as the third.
+struct Packed<'c> {
+    keys: Vec<u8>,
+    names: String,
+    consumer: &'c ConsumerName,
+}
+
+impl<'c> Packed<'c> {
+    fn new(consumer: &'c ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Self> {
         let keys = claims.iter().flat_map(|claim| *claim.key.as_bytes()).collect();
         let names: Vec<_> = claims.iter().map(|claim| (claim.tenant, claim.message_id)).collect();
-        Ok(Self { keys, names: serde_json::to_string(&names).map_err(impossible)? })
+        Ok(Self { keys, names: serde_json::to_string(&names).map_err(impossible)?, consumer })
     }
 
     fn query(&self, sql: &'static str) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
-        sqlx::query(sql).bind(self.keys.as_slice()).bind(self.names.as_str())
+        sqlx::query(sql).bind(self.keys.as_slice()).bind(self.names.as_str()).bind(self.consumer.as_str())
+    }
+
+    /// Which claims have a receipt, and which of these belong to another message.
+    async fn known(&self, conn: &mut SqliteConnection) -> StoreResult<(Vec<usize>, Vec<usize>)> {
+        let row = self.query(KNOWN).fetch_one(conn).await.context(DOING)?;
+        let indexes = |column: usize| {
+            let text: String = row.try_get(column).context(DOING)?;
+            let mut indexes: Vec<usize> = serde_json::from_str(&text).map_err(impossible)?;
+            indexes.sort_unstable();
+            Ok(indexes)
+        };
+        Ok((indexes(0)?, indexes(1)?))
     }
 }
 

@@ -1,26 +1,33 @@
 //! Dead letters: written inside the transaction that gives the message up, read and taken back by an operator.
 
+mod read;
+
 use oncebox_core::{
-    Claim, ConsumerName, DeadFilter, DeadLetter, ErrorClass, MessageId, PositionKey, ReceiptKey, StoreError,
-    StoreResult, StoredDeadLetter, headers_json,
+    Claim, ConsumerName, DeadFilter, DeadLetter, DeadSummary, ErrorClass, LogId, MessageId, PositionKey,
+    ReceiptKey, StoreError, StoreResult, StoredDeadLetter, headers_json,
 };
 use sqlx::{QueryBuilder, Row, Sqlite};
 
-use crate::claim::claim_within;
+use crate::claim;
 use crate::classify::Context;
-use crate::dead_row::{columns, read};
 use crate::store::SqliteStore;
 use crate::txn::SqliteTxn;
 use crate::writer::Writer;
+use read::{columns, stored, summary, summary_columns};
 
 const PARK: &str = r#"
     INSERT INTO oncebox_dead (consumer, tenant, message_id, topic, partition, "offset", key, payload, headers,
-                              timestamp_ms, error, attempts)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
-    ON CONFLICT (consumer, topic, partition, "offset") WHERE message_id = '' DO NOTHING"#;
+                              timestamp_ms, error, attempts, log)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+    ON CONFLICT (consumer, topic, partition, "offset", log) WHERE message_id = '' DO NOTHING"#;
 
 const PARKED_KEYS: &str = "SELECT DISTINCT key FROM oncebox_dead
     WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND key IN (SELECT unhex(value) FROM json_each(?4))";
+
+const LETTER_BEFORE: &str = "SELECT min(number) FROM oncebox_dead
+    WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND key = ?4 AND number < ?5";
+
+const ONE: &str = concat!("SELECT ", columns!(), " FROM oncebox_dead WHERE number = ?1");
 
 const TAKE: &str = concat!("DELETE FROM oncebox_dead WHERE number = ?1 RETURNING ", columns!());
 
@@ -45,6 +52,7 @@ pub(crate) async fn park(
             .bind(record.timestamp_ms)
             .bind(letter.error.as_str())
             .bind(letter.attempts)
+            .bind(record.log.as_ref().map(LogId::as_str).unwrap_or_default())
             .execute(&mut **txn)
             .await
             .context("writing a dead letter")?;
@@ -71,8 +79,8 @@ pub(crate) async fn parked_keys(
     rows.iter().map(|row| row.try_get(0).context(doing)).collect()
 }
 
-/// Opens a transaction and removes a letter in it. Its receipt stands already, unless somebody deleted it by hand: then
-/// it is written, because replaying the letter is what it stands for.
+/// Opens a transaction and removes a letter in it. Its receipt stands already, unless somebody deleted it by hand; it
+/// becomes as young as a new one, because the effect that it stands for is.
 pub(crate) async fn take(writer: &Writer, number: i64) -> StoreResult<Option<(SqliteTxn, StoredDeadLetter)>> {
     let mut txn = writer.begin().await?;
     let row =
@@ -81,7 +89,7 @@ pub(crate) async fn take(writer: &Writer, number: i64) -> StoreResult<Option<(Sq
         txn.rollback().await;
         return Ok(None);
     };
-    let stored = read(&row)?;
+    let stored = stored(&row)?;
     let tenant = &stored.letter.tenant;
     // An id that is no valid id never had a receipt.
     if let Some(id) = stored.letter.message_id.as_deref().and_then(|id| MessageId::new(id).ok()) {
@@ -90,18 +98,45 @@ pub(crate) async fn take(writer: &Writer, number: i64) -> StoreResult<Option<(Sq
         })?;
         let key = ReceiptKey::of(&consumer, tenant, &id);
         let receipt = Claim { key, tenant: tenant.as_str(), message_id: id.as_str() };
-        claim_within(&mut txn, &consumer, &[receipt]).await?;
+        claim::renew(&mut txn, &consumer, receipt).await?;
     }
     Ok(Some((txn, stored)))
 }
 
 /// Letters by filter, ordered by number.
-pub(crate) async fn list(store: &SqliteStore, filter: &DeadFilter) -> StoreResult<Vec<StoredDeadLetter>> {
-    let mut query = QueryBuilder::new(concat!("SELECT ", columns!(), " FROM oncebox_dead"));
+pub(crate) async fn list(store: &SqliteStore, filter: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
+    let doing = "reading dead letters";
+    let mut query = QueryBuilder::new("SELECT ");
+    query.push(summary_columns()).push(" FROM oncebox_dead");
     push_filter(&mut query, filter);
     let mut conn = store.reader().await?;
-    let rows = query.build().persistent(false).fetch_all(&mut *conn).await.context("reading dead letters")?;
-    rows.iter().map(read).collect()
+    let rows = query.build().persistent(false).fetch_all(&mut *conn).await.context(doing)?;
+    rows.iter().map(summary).collect::<sqlx::Result<_>>().context(doing)
+}
+
+/// One letter, whole.
+pub(crate) async fn one(store: &SqliteStore, number: i64) -> StoreResult<Option<StoredDeadLetter>> {
+    let mut conn = store.reader().await?;
+    let row =
+        sqlx::query(ONE).bind(number).fetch_optional(&mut *conn).await.context("reading a dead letter")?;
+    row.as_ref().map(stored).transpose()
+}
+
+/// The first letter of the same key in the same partition that was written before this one.
+pub(crate) async fn letter_before(txn: &mut SqliteTxn, taken: &StoredDeadLetter) -> StoreResult<Option<i64>> {
+    let doing = "looking for an earlier letter of the key";
+    let record = &taken.letter.record;
+    let Some(key) = &record.key else { return Ok(None) };
+    let row = sqlx::query(LETTER_BEFORE)
+        .bind(taken.consumer.as_str())
+        .bind(record.topic.as_ref())
+        .bind(record.partition)
+        .bind(key.as_ref())
+        .bind(taken.number)
+        .fetch_one(&mut **txn)
+        .await
+        .context(doing)?;
+    row.try_get(0).context(doing)
 }
 
 /// Removes letters for good; their receipts stay.

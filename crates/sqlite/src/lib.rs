@@ -10,7 +10,6 @@ mod check;
 mod claim;
 mod classify;
 mod dead;
-mod dead_row;
 mod gate;
 mod migrate;
 mod outbox;

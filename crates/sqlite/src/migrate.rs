@@ -6,9 +6,10 @@ use sqlx::{AssertSqlSafe, Executor, Row, SqliteConnection};
 use crate::classify::Context;
 use crate::store::SqliteStore;
 
-const STEPS: [(&str, &str); 2] = [
+const STEPS: [(&str, &str); 3] = [
     ("tables", include_str!("migrations/001_tables.sql")),
     ("outbox", include_str!("migrations/002_outbox.sql")),
+    ("logs", include_str!("migrations/003_logs.sql")),
 ];
 
 const CREATE_LEDGER: &str = "CREATE TABLE IF NOT EXISTS oncebox_migrations (

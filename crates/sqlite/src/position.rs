@@ -1,45 +1,82 @@
 //! Positions: how far a consumer has come, and who may advance it.
 
-use oncebox_core::{Advance, Ownership, PositionKey, StoreError, StoreResult};
+mod attempts;
+mod operator;
+
+use oncebox_core::{Advance, LogId, LogMark, Ownership, PositionKey, Progress, StoreError, StoreResult};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use crate::classify::Context;
-use crate::time::now;
+use crate::time::{now, stored};
 use crate::txn::SqliteTxn;
 use crate::writer::Writer;
 
-// `updated_at` stays as it is: taking over is no progress, and the retention horizon must stand still until there is some.
-const ACQUIRE: &str = r#"
-    INSERT INTO oncebox_position AS mine (consumer, topic, partition, epoch, starts) VALUES (?1, ?2, ?3, 1, 1)
-    ON CONFLICT (consumer, topic, partition) DO UPDATE SET epoch = mine.epoch + 1, starts = mine.starts + 1
-    RETURNING epoch, next_offset, starts,
-        EXISTS (SELECT 1 FROM oncebox_attempt WHERE consumer = ?1 AND topic = ?2 AND partition = ?3)"#;
+pub(crate) use attempts::{record_attempt, withdraw_attempt};
+pub(crate) use operator::{move_position, retire_positions};
 
+const WAS_RETIRED: &str = "SELECT retired_at IS NOT NULL FROM oncebox_position
+     WHERE consumer = ?1 AND topic = ?2 AND partition = ?3";
+
+// Attempts below the position say nothing any more: what lies there is settled.
+const FORGET_SETTLED: &str = r#"DELETE FROM oncebox_attempt
+     WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND "offset" < (SELECT next_offset
+         FROM oncebox_position WHERE consumer = ?1 AND topic = ?2 AND partition = ?3)"#;
+
+// `updated_at` and `caught_up_at` stay as they are: taking over is no progress.
+const ACQUIRE: &str = "
+    INSERT INTO oncebox_position AS mine (consumer, topic, partition, epoch, starts) VALUES (?1, ?2, ?3, 1, 1)
+    ON CONFLICT (consumer, topic, partition) DO UPDATE
+    SET epoch = mine.epoch + 1, starts = mine.starts + 1, retired_at = NULL
+    RETURNING epoch, next_offset, log, mark_offset, mark_digest, floor, starts, commits,
+        EXISTS (SELECT 1 FROM oncebox_attempt WHERE consumer = ?1 AND topic = ?2 AND partition = ?3) AS attempted";
+
+/// What a [`Progress`] changes. SQLite's clock is the one of this machine, so nobody is caught up later than that.
+macro_rules! set_progress {
+    () => {
+        concat!(
+            "UPDATE oncebox_position
+             SET next_offset = coalesce(max(next_offset, ?5), next_offset, ?5),
+                 log = coalesce(?6, log),
+                 mark_digest = CASE WHEN ?7 >= coalesce(mark_offset, ?7) THEN ?8 ELSE mark_digest END,
+                 mark_offset = coalesce(max(mark_offset, ?7), mark_offset, ?7),
+                 caught_up_at = coalesce(max(caught_up_at, min(?9, ",
+            now!(),
+            ")), caught_up_at, min(?9, ",
+            now!(),
+            "))"
+        )
+    };
+}
+
+macro_rules! if_owner {
+    () => {
+        " WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND epoch = ?4"
+    };
+}
+use if_owner;
+
+/// Only for the owner, and only in a database that knows what the owner was told is committed: one that failed over to an
+/// older state is not written on.
+macro_rules! if_owner_at_least {
+    () => {
+        concat!(if_owner!(), " AND (?10 IS NULL OR next_offset >= ?10) AND (?11 IS NULL OR commits >= ?11)")
+    };
+}
+
+// Messages that are applied say that the log lives. Only a commit that moves the next offset is progress: a lane that runs
+// ahead says nothing about the message that holds it.
 const ADVANCE: &str = concat!(
-    "UPDATE oncebox_position
-     SET next_offset = coalesce(max(next_offset, ?5), next_offset, ?5), starts = 0,
-         applied = applied + ?6, duplicates = duplicates + ?7, updated_at = ",
+    set_progress!(),
+    ", starts = CASE WHEN ?5 > coalesce(next_offset, -1) THEN 0 ELSE starts END, commits = commits + 1, retired_at = NULL, applied = applied + ?12, duplicates = duplicates + ?13,
+        updated_at = ",
     now!(),
-    " WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND epoch = ?4"
+    if_owner_at_least!()
 );
 
-const BEGIN_AT: &str = "UPDATE oncebox_position SET next_offset = coalesce(max(next_offset, ?5), ?5)
-     WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND epoch = ?4";
+const RECORD_PROGRESS: &str = concat!(set_progress!(), if_owner_at_least!());
 
-const RELEASE: &str = "UPDATE oncebox_position SET starts = 0
-     WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND epoch = ?4";
-
-const IS_OWNER: &str = "SELECT 1 FROM oncebox_position
-     WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND epoch = ?4";
-
-const RECORD_ATTEMPT: &str = r#"
-    INSERT INTO oncebox_attempt AS mine (consumer, topic, partition, "offset", attempts) VALUES (?1, ?2, ?3, ?4, 1)
-    ON CONFLICT (consumer, topic, partition, "offset") DO UPDATE SET attempts = mine.attempts + 1
-    RETURNING attempts"#;
-
-const SETTLE_ATTEMPT: &str = r#"DELETE FROM oncebox_attempt
-     WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND "offset" = ?4"#;
+const RELEASE: &str = concat!("UPDATE oncebox_position SET starts = 0", if_owner!());
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
@@ -49,31 +86,52 @@ fn of(sql: &'static str, key: &PositionKey) -> Query {
 
 /// Takes over a position.
 pub(crate) async fn acquire(writer: &Writer, key: &PositionKey) -> StoreResult<Ownership> {
+    let doing = "taking over a position";
     let mut txn = writer.begin().await?;
-    let row = of(ACQUIRE, key).fetch_one(&mut *txn).await.context("taking over a position")?;
-    let owner = read(key, &row).context("taking over a position")?;
+    let before = of(WAS_RETIRED, key).fetch_optional(&mut *txn).await.context(doing)?;
+    of(FORGET_SETTLED, key).execute(&mut *txn).await.context(doing)?;
+    let row = of(ACQUIRE, key).fetch_one(&mut *txn).await.context(doing)?;
+    let owner = read(key, before.as_ref(), &row).context(doing)?;
     txn.commit(None).await?;
     Ok(owner)
 }
 
-fn read(key: &PositionKey, row: &SqliteRow) -> sqlx::Result<Ownership> {
+fn read(key: &PositionKey, before: Option<&SqliteRow>, row: &SqliteRow) -> sqlx::Result<Ownership> {
+    let mark = (row.try_get("mark_offset")?, row.try_get("mark_digest")?);
+    let log: Option<String> = row.try_get("log")?;
     Ok(Ownership {
         key: key.clone(),
-        epoch: row.try_get(0)?,
-        next_offset: row.try_get(1)?,
-        starts: row.try_get(2)?,
-        attempts_recorded: row.try_get(3)?,
+        epoch: row.try_get("epoch")?,
+        next_offset: row.try_get("next_offset")?,
+        log: log.map(LogId::new),
+        mark: if let (Some(offset), Some(digest)) = mark { Some(LogMark { offset, digest }) } else { None },
+        floor: row.try_get("floor")?,
+        was_retired: before.map(|row| row.try_get(0)).transpose()?.unwrap_or(false),
+        commits: row.try_get("commits")?,
+        starts: row.try_get("starts")?,
+        attempts_recorded: row.try_get("attempted")?,
     })
+}
+
+/// Binds what [`set_progress!`] and [`if_owner_at_least!`] want.
+fn progressing(sql: &'static str, owner: &Ownership, progress: &Progress<'_>) -> Query {
+    of(sql, &owner.key)
+        .bind(owner.epoch)
+        .bind(progress.next_offset)
+        .bind(progress.log.map(LogId::as_str))
+        .bind(progress.mark.map(|mark| mark.offset))
+        .bind(progress.mark.map(|mark| mark.digest))
+        .bind(progress.caught_up_ms.map(stored))
+        .bind(progress.at_least)
+        .bind(progress.commits)
 }
 
 /// Moves the position inside a transaction that is about to commit.
 pub(crate) async fn advance(conn: &mut SqliteConnection, advance: &Advance<'_>) -> StoreResult<()> {
-    let Advance { owner, next_offset, applied, duplicates, settled_attempt } = *advance;
-    let moved = of(ADVANCE, &owner.key)
-        .bind(owner.epoch)
-        .bind(next_offset)
-        .bind(i64::try_from(applied).unwrap_or(i64::MAX))
-        .bind(i64::try_from(duplicates).unwrap_or(i64::MAX))
+    let Advance { owner, progress, applied, duplicates, settled_attempt } = advance;
+    let moved = progressing(ADVANCE, owner, progress)
+        .bind(i64::try_from(*applied).unwrap_or(i64::MAX))
+        .bind(i64::try_from(*duplicates).unwrap_or(i64::MAX))
         .execute(&mut *conn)
         .await
         .context("moving the position")?;
@@ -81,17 +139,20 @@ pub(crate) async fn advance(conn: &mut SqliteConnection, advance: &Advance<'_>) 
         return Err(fenced(owner));
     }
     if let Some(offset) = settled_attempt {
-        of(SETTLE_ATTEMPT, &owner.key).bind(offset).execute(conn).await.context("settling an attempt")?;
+        attempts::settle(conn, &owner.key, *offset).await?;
     }
     Ok(())
 }
 
-/// Writes down where reading begins.
-pub(crate) async fn begin_at(writer: &Writer, owner: &Ownership, next_offset: i64) -> StoreResult<()> {
-    let doing = "writing down where reading begins";
+/// Writes down how far the partition is, without messages.
+pub(crate) async fn record_progress(
+    writer: &Writer,
+    owner: &Ownership,
+    progress: &Progress<'_>,
+) -> StoreResult<()> {
     let mut txn = writer.begin().await?;
-    let query = of(BEGIN_AT, &owner.key).bind(owner.epoch).bind(next_offset);
-    let done = query.execute(&mut *txn).await.context(doing)?;
+    let update = progressing(RECORD_PROGRESS, owner, progress);
+    let done = update.execute(&mut *txn).await.context("writing down how far a partition is")?;
     if done.rows_affected() == 0 {
         return Err(undo(txn, owner).await);
     }
@@ -100,23 +161,13 @@ pub(crate) async fn begin_at(writer: &Writer, owner: &Ownership, next_offset: i6
 
 /// Gives a position back in good order.
 pub(crate) async fn release(writer: &Writer, owner: &Ownership) -> StoreResult<()> {
+    let doing = "releasing a position";
     let mut txn = writer.begin().await?;
-    of(RELEASE, &owner.key).bind(owner.epoch).execute(&mut *txn).await.context("releasing a position")?;
-    txn.commit(None).await
-}
-
-/// Writes down that an offset is about to be tried.
-pub(crate) async fn record_attempt(writer: &Writer, owner: &Ownership, offset: i64) -> StoreResult<u32> {
-    let doing = "recording an attempt";
-    let mut txn = writer.begin().await?;
-    let owned = of(IS_OWNER, &owner.key).bind(owner.epoch).fetch_optional(&mut *txn).await.context(doing)?;
-    if owned.is_none() {
-        return Err(undo(txn, owner).await);
+    let released = of(RELEASE, &owner.key).bind(owner.epoch).execute(&mut *txn).await.context(doing)?;
+    if released.rows_affected() > 0 {
+        attempts::forget(&mut txn, &owner.key).await?;
     }
-    let row = of(RECORD_ATTEMPT, &owner.key).bind(offset).fetch_one(&mut *txn).await.context(doing)?;
-    let attempts = row.try_get(0).context(doing)?;
-    txn.commit(None).await?;
-    Ok(attempts)
+    txn.commit(None).await
 }
 
 async fn undo(txn: SqliteTxn, owner: &Ownership) -> StoreError {

@@ -10,7 +10,10 @@ use crate::store::SqliteStore;
 use crate::time::millis;
 
 const POSITIONS: &str = concat!(
-    "SELECT consumer, topic, partition, next_offset, epoch, starts, applied, duplicates, ",
+    "SELECT consumer, topic, partition, next_offset, log, retired_at IS NOT NULL AS retired, epoch, starts,
+        applied, duplicates, ",
+    millis!("caught_up_at"),
+    " AS caught_up_ms, ",
     millis!("updated_at"),
     " AS updated_at_ms FROM oncebox_position ORDER BY consumer, topic, partition"
 );
@@ -54,13 +57,18 @@ async fn read(conn: &mut SqliteConnection, count_cap: u64) -> sqlx::Result<Store
     let cap = i64::try_from(count_cap).unwrap_or(i64::MAX);
     let positions = sqlx::query(POSITIONS).fetch_all(&mut *conn).await?;
     let consumers = sqlx::query(CONSUMERS).bind(cap).fetch_all(&mut *conn).await?;
-    let receipts = sqlx::query(RECEIPTS).bind(cap).fetch_one(&mut *conn).await?;
     Ok(StoreStatus {
         positions: positions.iter().map(position).collect::<sqlx::Result<_>>()?,
         consumers: consumers.iter().map(consumer).collect::<sqlx::Result<_>>()?,
-        receipts_estimate: count(&receipts, 0)?,
+        receipts_estimate: receipts_estimate(conn, count_cap).await?,
         outbox: outbox::status::status(conn, cap).await?,
     })
+}
+
+/// How many receipts there are: counted up to the cap, an estimate beyond.
+pub(crate) async fn receipts_estimate(conn: &mut SqliteConnection, count_cap: u64) -> sqlx::Result<u64> {
+    let cap = i64::try_from(count_cap).unwrap_or(i64::MAX);
+    count(&sqlx::query(RECEIPTS).bind(cap).fetch_one(conn).await?, 0)
 }
 
 fn position(row: &SqliteRow) -> sqlx::Result<PositionStatus> {
@@ -69,6 +77,9 @@ fn position(row: &SqliteRow) -> sqlx::Result<PositionStatus> {
         topic: row.try_get("topic")?,
         partition: row.try_get("partition")?,
         next_offset: row.try_get("next_offset")?,
+        log: row.try_get("log")?,
+        caught_up_ms: row.try_get("caught_up_ms")?,
+        retired: row.try_get("retired")?,
         epoch: row.try_get("epoch")?,
         starts: row.try_get("starts")?,
         applied: count(row, "applied")?,

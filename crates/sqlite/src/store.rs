@@ -6,8 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use oncebox_core::{
-    Admin, Advance, Claim, Claimed, ConsumerName, DeadFilter, DeadLetter, ErrorClass, Finding, Migration,
-    Ownership, PositionKey, Purged, Retention, Store, StoreError, StoreResult, StoreStatus, StoredDeadLetter,
+    Admin, Advance, Claim, Claimed, ConsumerName, DeadFilter, DeadLetter, DeadSummary, ErrorClass, Finding,
+    LogId, Migration, Ownership, PositionKey, Progress, PurgePass, Purged, Store, StoreError, StoreResult,
+    StoreStatus, StoredDeadLetter,
 };
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
@@ -16,6 +17,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{ConnectOptions, Sqlite, SqliteConnection};
 
+use crate::claim::Receipts;
 use crate::classify::{Context, classify};
 use crate::txn::SqliteTxn;
 use crate::writer::{BUSY_TIMEOUT, Writer};
@@ -42,13 +44,13 @@ impl SqliteStore {
             .idle_timeout(Duration::from_secs(60))
             .connect_lazy_with(options.clone().pragma("query_only", "ON").pragma("cache_size", "-2048"));
         let store = Self { writer: Writer::new(for_writing(options)), readers };
-        store.writer.warm_up().await.context(&format!("opening {path}"))?;
+        store.writer.warm_up().await.context_of_begin(&format!("opening {path}"))?;
         Ok(store)
     }
 
     /// A connection that only reads.
     pub(crate) async fn reader(&self) -> StoreResult<PoolConnection<Sqlite>> {
-        self.readers.acquire().await.context("connecting to the database")
+        self.readers.acquire().await.context_of_begin("connecting to the database")
     }
 }
 
@@ -99,8 +101,8 @@ impl Store for SqliteStore {
 
     async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<SqliteTxn>> {
         let mut txn = self.writer.begin().await?;
-        let fresh = claim::claim(&mut txn, consumer, claims).await?;
-        Ok(Claimed { txn, fresh })
+        let Receipts { fresh, collisions } = claim::claim(&mut txn, consumer, claims).await?;
+        Ok(Claimed { txn, fresh, collisions })
     }
 
     async fn claim_within(
@@ -150,8 +152,8 @@ impl Store for SqliteStore {
         position::acquire(&self.writer, key).await
     }
 
-    async fn begin_at(&self, owner: &Ownership, next_offset: i64) -> StoreResult<()> {
-        position::begin_at(&self.writer, owner, next_offset).await
+    async fn record_progress(&self, owner: &Ownership, progress: Progress<'_>) -> StoreResult<()> {
+        position::record_progress(&self.writer, owner, &progress).await
     }
 
     async fn release(&self, owner: &Ownership) -> StoreResult<()> {
@@ -162,8 +164,16 @@ impl Store for SqliteStore {
         position::record_attempt(&self.writer, owner, offset).await
     }
 
+    async fn withdraw_attempt(&self, owner: &Ownership, offset: i64) -> StoreResult<()> {
+        position::withdraw_attempt(&self.writer, owner, offset).await
+    }
+
     async fn take_dead(&self, number: i64) -> StoreResult<Option<(SqliteTxn, StoredDeadLetter)>> {
         dead::take(&self.writer, number).await
+    }
+
+    async fn letter_before(&self, txn: &mut SqliteTxn, taken: &StoredDeadLetter) -> StoreResult<Option<i64>> {
+        dead::letter_before(txn, taken).await
     }
 }
 
@@ -188,15 +198,32 @@ impl Admin for SqliteStore {
         status::status(self, count_cap).await
     }
 
-    async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<StoredDeadLetter>> {
+    async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
         dead::list(self, filter).await
+    }
+
+    async fn dead_letter(&self, number: i64) -> StoreResult<Option<StoredDeadLetter>> {
+        dead::one(self, number).await
     }
 
     async fn drop_dead(&self, filter: &DeadFilter) -> StoreResult<u64> {
         dead::drop(&self.writer, filter).await
     }
 
-    async fn purge(&self, retention: &[Retention], dry_run: bool) -> StoreResult<Purged> {
-        purge::purge(self, retention, dry_run).await
+    async fn move_position(
+        &self,
+        key: &PositionKey,
+        next_offset: i64,
+        log: Option<&LogId>,
+    ) -> StoreResult<()> {
+        position::move_position(&self.writer, key, next_offset, log).await
+    }
+
+    async fn retire_positions(&self, consumer: &ConsumerName, topic: &str) -> StoreResult<u64> {
+        position::retire_positions(&self.writer, consumer, topic).await
+    }
+
+    async fn purge(&self, pass: PurgePass<'_>) -> StoreResult<Purged> {
+        purge::purge(self, &pass).await
     }
 }

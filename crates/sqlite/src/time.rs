@@ -28,6 +28,13 @@ macro_rules! millis {
 
 pub(crate) use {millis, now, now_moved};
 
+/// A time in milliseconds since 1970 as it is stored. SQLite's years end with 9999, and nothing of ours was before 1970.
+pub(crate) fn stored(ms: i64) -> String {
+    const LAST_MS: i64 = 253_402_300_799_999;
+    let time = jiff::Timestamp::from_millisecond(ms.clamp(0, LAST_MS)).unwrap_or_default();
+    format!("{time:.3}")
+}
+
 /// How SQLite says: that much later.
 pub(crate) fn after(duration: Duration) -> String {
     format!("+{:.3} seconds", duration.min(LONGEST).as_secs_f64())

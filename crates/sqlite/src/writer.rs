@@ -51,16 +51,18 @@ impl Writer {
     /// Waits for its turn and opens a transaction that holds the write lock from the start. A deferred one would fail
     /// with `SQLITE_BUSY_SNAPSHOT` as soon as it writes after another process did, whatever the busy timeout.
     pub(crate) async fn begin(&self) -> StoreResult<SqliteTxn> {
-        let (mut write, slot) = self.take().await.context("connecting to the database")?;
+        let (mut write, slot) = self.take().await.context_of_begin("connecting to the database")?;
         let immediate = Some("BEGIN IMMEDIATE".into_sql_str());
-        SqliteTransactionManager::begin(&mut write.conn, immediate).await.context("opening a transaction")?;
+        SqliteTransactionManager::begin(&mut write.conn, immediate)
+            .await
+            .context_of_begin("opening a transaction")?;
         write.gate.close();
         Ok(SqliteTxn::new(write, slot))
     }
 
     /// Runs a statement outside of any transaction, as some pragmas want it.
     pub(crate) async fn run(&self, sql: &'static str) -> StoreResult<()> {
-        let (mut write, mut slot) = self.take().await.context("connecting to the database")?;
+        let (mut write, mut slot) = self.take().await.context_of_begin("connecting to the database")?;
         sqlx::query(sql).execute(&mut write.conn).await.context(sql)?;
         *slot = Some(write);
         Ok(())

@@ -44,6 +44,10 @@ impl Subject for File {
         Ok(SqliteStore::connect(&url).await?)
     }
 
+    async fn connection(&self) -> Result<SqliteConnection, BoxError> {
+        Ok(self.beside().await?)
+    }
+
     async fn add_effect(conn: &mut SqliteConnection, id: &str) -> Result<(), BoxError> {
         sqlx::query("INSERT INTO effects (id) VALUES (?1)").bind(id).execute(conn).await?;
         Ok(())
@@ -71,9 +75,17 @@ impl Subject for File {
     }
 
     async fn age_positions(&self, consumer: &str, by: Duration) -> Result<(), BoxError> {
-        let sql = "UPDATE oncebox_position SET updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, ?2)
+        let sql = "UPDATE oncebox_position SET updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, ?2),
+                       caught_up_at = strftime('%Y-%m-%dT%H:%M:%fZ', caught_up_at, ?2)
                    WHERE consumer = ?1";
         self.age(sql, consumer, by).await
+    }
+
+    async fn expire_purger(&self) -> Result<(), BoxError> {
+        let sql =
+            "UPDATE oncebox_purge SET leased_until = '2000-01-01T00:00:00.000Z' WHERE owner IS NOT NULL";
+        sqlx::query(sql).execute(&mut self.beside().await?).await?;
+        Ok(())
     }
 }
 

@@ -212,6 +212,43 @@ async fn an_error_names_its_statement_and_message() -> TestResult {
     Ok(())
 }
 
+/// SQLite has one code for both.
+#[tokio::test]
+async fn a_table_that_is_gone_is_told_apart_from_a_value_that_is_refused() -> TestResult {
+    let stock = Stock::new().await?;
+    let handlers = [
+        each(&[("INSERT INTO ledger (message_id, sku) VALUES (:id, json_extract(:key, '$.sku'))", None)])?,
+        batch(&["INSERT INTO ledger (message_id, sku) SELECT id, json_extract(key, '$.sku') FROM messages"])?,
+    ];
+    for handler in handlers {
+        let handler = stock.prepare(handler).await?;
+        let class = async |key: &'static str| -> Result<Option<ErrorClass>, BoxError> {
+            let mut txn = stock.store.claim(&ConsumerName::new("stock")?, &[]).await?.txn;
+            let applied = handler.apply(&mut txn, &[keyed("a", key)?]).await;
+            stock.store.rollback(txn).await;
+            Ok(applied.err().map(|failure| SqliteStore::classify(failure.error.as_ref())))
+        };
+        assert_eq!(class("{}").await?, None);
+        assert_eq!(class("{").await?, Some(ErrorClass::Failed));
+        stock.change("ALTER TABLE ledger RENAME TO elsewhere").await?;
+        assert_eq!(class("{}").await?, Some(ErrorClass::Environment));
+        assert_eq!(class("{").await?, Some(ErrorClass::Environment));
+        stock
+            .change("ALTER TABLE elsewhere RENAME TO ledger; ALTER TABLE ledger RENAME COLUMN sku TO article")
+            .await?;
+        assert_eq!(class("{}").await?, Some(ErrorClass::Environment));
+        stock.change("ALTER TABLE ledger RENAME COLUMN article TO sku").await?;
+        assert_eq!(class("{}").await?, None, "it heals by itself");
+    }
+    Ok(())
+}
+
+fn keyed(id: &str, key: &'static str) -> Result<Message, BoxError> {
+    let mut record = Record::at("orders", 0, 0);
+    record.key = Some(Bytes::from_static(key.as_bytes()));
+    Ok(Message::new(MessageId::new(id)?, Tenant::none(), record))
+}
+
 #[tokio::test]
 async fn a_payload_that_is_no_json_is_rejected_before_anything_runs() -> TestResult {
     let stock = Stock::new().await?;

@@ -1,14 +1,15 @@
 //! What can happen to a transaction in SQLite in particular.
 
 use oncebox_core::{
-    Admin, Advance, BoxError, Claim, ConsumerName, ErrorClass, FindingLevel, MessageId, Ownership,
-    PositionKey, ReceiptKey, Retention, Store, Tenant,
+    Admin, Advance, BoxError, Claim, Clock, ConsumerName, Emit, ErrorClass, Event, FindingLevel, MessageId,
+    Ownership, PositionKey, Progress, PurgePass, ReceiptKey, Retention, Store, Tenant,
 };
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor, SqliteConnection};
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 type TestResult = Result<(), BoxError>;
 
@@ -53,8 +54,8 @@ impl File {
         let mut claimed = self.store.claim(&self.consumer, &[claim]).await?;
         assert_eq!(claimed.fresh, [true]);
         handler(&mut claimed.txn).await?;
-        let advance =
-            Advance { owner: &owner, next_offset: Some(1), applied: 1, duplicates: 0, settled_attempt: None };
+        let progress = Progress { next_offset: Some(1), ..Progress::default() };
+        let advance = Advance { owner: &owner, progress, applied: 1, duplicates: 0, settled_attempt: None };
         Ok(self.store.commit(claimed.txn, Some(advance)).await.is_ok())
     }
 
@@ -157,7 +158,7 @@ async fn a_foreign_key_that_is_checked_at_the_commit_is_a_failure() -> TestResul
 }
 
 #[tokio::test]
-async fn trouble_of_the_database_is_transient() -> TestResult {
+async fn trouble_of_the_database_is_told_apart() -> TestResult {
     let file = File::new().await?;
     let mut claimed = file.store.claim(&file.consumer, &[]).await?;
 
@@ -174,16 +175,81 @@ async fn trouble_of_the_database_is_transient() -> TestResult {
     let large =
         sqlx::query("INSERT INTO effects VALUES (hex(zeroblob(100000)))").execute(&mut *claimed.txn).await;
     let Err(full) = large else { return Err("not full".into()) };
-    assert_eq!(SqliteStore::classify(&full), ErrorClass::Transient);
+    assert_eq!(SqliteStore::classify(&full), ErrorClass::Environment);
     drop(claimed);
+
+    // Nobody may write to it.
+    let mut reader = SqliteConnectOptions::new().filename(file.path()).read_only(true).connect().await?;
+    let Err(readonly) = reader.execute("INSERT INTO effects VALUES ('x')").await else {
+        return Err("not read-only".into());
+    };
+    assert_eq!(SqliteStore::classify(&readonly), ErrorClass::Environment);
 
     // A handler may wrap the error on its way.
     let wrapped = std::io::Error::other(full);
-    assert_eq!(SqliteStore::classify(&wrapped), ErrorClass::Transient);
+    assert_eq!(SqliteStore::classify(&wrapped), ErrorClass::Environment);
     let own = std::io::Error::other("my own file is gone");
     assert_eq!(SqliteStore::classify(&own), ErrorClass::Failed);
-    assert_eq!(SqliteStore::classify(&sqlx::Error::PoolTimedOut), ErrorClass::Transient);
+    assert_eq!(SqliteStore::classify(&sqlx::Error::PoolTimedOut), ErrorClass::Away);
     assert_eq!(SqliteStore::classify(&sqlx::Error::RowNotFound), ErrorClass::Failed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_missing_table_of_ours_is_no_fault_of_a_message() -> TestResult {
+    let file = File::new().await?;
+    let owner = file.owner().await?;
+    file.beside().await?.execute("ALTER TABLE oncebox_position RENAME TO elsewhere").await?;
+    let claimed = file.store.claim(&file.consumer, &[]).await?;
+    let progress = Progress { next_offset: Some(1), ..Progress::default() };
+    let advance = Advance { owner: &owner, progress, applied: 1, duplicates: 0, settled_attempt: None };
+    let Err(error) = file.store.commit(claimed.txn, Some(advance)).await else {
+        return Err("it committed".into());
+    };
+    assert_eq!(error.class, ErrorClass::Environment);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_event_that_a_trigger_refuses_is_the_messages_fault_and_a_broken_trigger_is_not() -> TestResult {
+    let file = File::new().await?;
+    let trigger = "CREATE TRIGGER strict AFTER INSERT ON oncebox_outbox
+                   BEGIN INSERT INTO effects SELECT json_extract(CAST(new.payload AS TEXT), '$.id'); END";
+    file.beside().await?.execute(trigger).await?;
+    let emit = async |payload: &'static str| -> Result<ErrorClass, BoxError> {
+        let mut claimed = file.store.claim(&file.consumer, &[]).await?;
+        let emitted = claimed.txn.emit(Event::to("orders").bytes(payload)).await;
+        file.store.rollback(claimed.txn).await;
+        let Err(error) = emitted else { return Err("it was written".into()) };
+        Ok(SqliteStore::classify(error.as_ref()))
+    };
+    assert_eq!(emit("{").await?, ErrorClass::Failed);
+    let mut conn = file.beside().await?;
+    conn.execute("PRAGMA legacy_alter_table = ON").await?;
+    conn.execute("ALTER TABLE effects RENAME TO elsewhere").await?;
+    assert_eq!(emit("{}").await?, ErrorClass::Environment);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_bare_claim_in_a_transaction_that_the_driver_does_not_know_of_is_accepted() -> TestResult {
+    let file = File::new().await?;
+    let mut conn = file.beside().await?;
+    let id = MessageId::new("a")?;
+    let key = ReceiptKey::of(&file.consumer, &Tenant::none(), &id);
+    let claims = [Claim { key, tenant: "", message_id: "a" }];
+    conn.execute("BEGIN IMMEDIATE").await?;
+    assert_eq!(file.store.claim_within(&mut conn, &file.consumer, &claims).await?, [true]);
+    conn.execute("ROLLBACK").await?;
+    assert_eq!(file.state().await?, (0, 0, None));
+
+    // SQLite has undone this one, and the driver has not noticed.
+    let mut undone = conn.begin_with("BEGIN IMMEDIATE").await?;
+    let conflict = undone.execute("INSERT OR ROLLBACK INTO effects VALUES ('x'), ('x')").await;
+    assert!(conflict.is_err());
+    assert!(file.store.claim_within(&mut undone, &file.consumer, &claims).await.is_err());
+    drop(undone);
+    assert_eq!(file.state().await?, (0, 0, None));
     Ok(())
 }
 
@@ -202,6 +268,8 @@ async fn urls_that_cannot_work_are_refused_with_a_reason() -> TestResult {
             return Err(format!("{url} was accepted").into());
         };
         assert!(error.to_string().contains(reason), "{url}: {error}");
+        let reachable = if url.contains("no/such") { ErrorClass::Away } else { ErrorClass::Failed };
+        assert_eq!(error.class, reachable, "{url}");
     }
     Ok(())
 }
@@ -219,7 +287,7 @@ async fn many_may_open_a_new_file_at_once() -> TestResult {
     for store in opening {
         applied += store.await??.len();
     }
-    assert_eq!(applied, 2, "each migration once");
+    assert_eq!(applied, 3, "each migration once");
     Ok(())
 }
 
@@ -240,7 +308,9 @@ async fn a_new_file_gives_space_back_and_an_old_one_keeps_its_ways() -> TestResu
     let before = pages().await?;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let retention = [Retention { consumer: file.consumer.clone(), keep: Duration::ZERO }];
-    assert_eq!(file.store.purge(&retention, false).await?.receipts, 20_000);
+    let (stop, now_ms) = (CancellationToken::new(), Clock::system().now_ms());
+    let pass = PurgePass { retention: &retention, now_ms, dry_run: false, stop: &stop, progress: &|_| {} };
+    assert_eq!(file.store.purge(pass).await?.receipts, 20_000);
     assert!(pages().await? * 2 < before, "{before} pages shrank to {}", pages().await?);
 
     let path = file.directory.path().join("old.db");

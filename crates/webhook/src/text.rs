@@ -1,5 +1,7 @@
 //! Text of others, made fit for an error message: short, printable, without our secrets.
 
+use oncebox_core::printable;
+
 /// Shorter ones would be found by chance.
 const SHORTEST_SECRET: usize = 6;
 
@@ -24,8 +26,7 @@ impl Secrets {
 
 /// At most this many characters, on one line. A database takes no NUL, and a terminal obeys control characters.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
-    let mut line: String =
-        text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(max + 1).collect();
+    let mut line: String = printable(text.trim()).chars().take(max + 1).collect();
     if let Some((end, _)) = line.char_indices().nth(max) {
         line.replace_range(end.., "…");
     }
@@ -38,7 +39,7 @@ mod tests {
 
     #[test]
     fn a_line_is_printable_and_short() {
-        assert_eq!(one_line(" a\r\nb\0c\u{1b}[31m ", 200), "a  b c [31m");
+        assert_eq!(one_line(" a\r\nb\0c\u{1b}[31m ", 200), "a\\r\\nb\\u{0}c\\u{1b}[31m");
         assert_eq!(one_line("äöü", 3), "äöü");
         assert_eq!(one_line("äöüß", 3), "äöü…");
     }

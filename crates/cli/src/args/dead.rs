@@ -45,7 +45,13 @@ pub(crate) enum DeadAction {
         output: OutputArg,
     },
     /// Run the handler again and remove the dead letter, in one transaction.
-    Replay(DeadChange),
+    Replay {
+        #[command(flatten)]
+        change: DeadChange,
+        /// Also before earlier dead letters of the same key, which `park-key` keeps in order.
+        #[arg(long)]
+        force: bool,
+    },
     /// Remove dead letters for good. Their receipts stay.
     Drop(DeadChange),
 }

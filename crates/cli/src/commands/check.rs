@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use oncebox_core::config::Config;
-use oncebox_core::{Finding, FindingLevel, describe};
+use oncebox_core::{Finding, FindingLevel, describe, printable};
 use serde_json::{Value, json};
 
 use crate::args::Output;
@@ -109,15 +109,18 @@ fn as_json(finding: &Finding) -> Value {
 fn print(findings: &[Finding]) -> std::io::Result<()> {
     let colours = std::io::stdout().is_terminal();
     for finding in findings {
-        let level = word(finding.level);
+        let level = format!("{:<7}", word(finding.level));
+        let text = format!(" {}: {}", printable(&finding.subject), printable(&finding.detail));
+        if !colours {
+            output::line(&format!("{level}{text}"))?;
+            continue;
+        }
         let colour = match finding.level {
             FindingLevel::Ok => 32,
             FindingLevel::Warning => 33,
             FindingLevel::Error => 31,
         };
-        let level =
-            if colours { format!("\u{1b}[{colour}m{level:<7}\u{1b}[0m") } else { format!("{level:<7}") };
-        output::line(&format!("{level} {}: {}", finding.subject, finding.detail))?;
+        output::coloured_line(colour, &level, &text)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use oncebox_core::config::TEMPLATE;
 
 use crate::exit::{Answer, CommandResult, Failure};
+use crate::output;
 
 pub(crate) fn run(file: &Path, force: bool) -> CommandResult {
     let opened = if force {
@@ -17,7 +18,10 @@ pub(crate) fn run(file: &Path, force: bool) -> CommandResult {
     let written = opened.and_then(|mut out| out.write_all(TEMPLATE.as_bytes()));
     match written {
         Ok(()) => {
-            eprintln!("wrote {}: set store.url and kafka.brokers, then run `oncebox check`", file.display());
+            output::note(&format!(
+                "wrote {}: set store.url and kafka.brokers, then run `oncebox check`",
+                file.display()
+            ));
             Ok(Answer::Yes)
         }
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {

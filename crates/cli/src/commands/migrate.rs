@@ -31,10 +31,10 @@ impl WithStore for Migrate<'_> {
                 let applied = store.migrate().await?;
                 store.arrange(self.config).await?;
                 for migration in &applied {
-                    eprintln!("applied {}: {}", migration.version, migration.name);
+                    output::note(&format!("applied {}: {}", migration.version, migration.name));
                 }
                 if applied.is_empty() {
-                    eprintln!("nothing to do: the schema is up to date");
+                    output::note("nothing to do: the schema is up to date");
                 }
                 Ok(Answer::Yes)
             }

@@ -6,6 +6,7 @@ pub(crate) mod dead;
 pub(crate) mod init;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
+pub(crate) mod position;
 pub(crate) mod purge;
 pub(crate) mod run;
 mod selection;

@@ -10,6 +10,7 @@ use crate::args::{OutboxAction, OutboxChange, OutboxSelection};
 use crate::commands::selection::{Numbered, PAGE, all_of, changed, deliberate};
 use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::load;
+use crate::output;
 use crate::stores::{SqlStore, WithStore, require_schema, with_store};
 
 pub(crate) async fn run(file: &Path, action: OutboxAction) -> CommandResult {
@@ -42,7 +43,7 @@ impl WithStore for Outbox {
                 match store.events(&filter).await?.pop() {
                     Some(entry) => show::whole(&entry, output.output),
                     None => {
-                        eprintln!("there is no event {number} in the outbox");
+                        output::note(&format!("there is no event {number} in the outbox"));
                         Ok(Answer::No)
                     }
                 }
@@ -140,7 +141,7 @@ async fn apply<S: SqlStore>(
     }
     if count == 0 {
         let states: Vec<&str> = filters.iter().filter_map(|f| f.state).map(EventState::as_str).collect();
-        eprintln!("no {} event matches", states.join(" or "));
+        output::note(&format!("no {} event matches", states.join(" or ")));
     }
     changed(verb, count, "events", output.output)
 }

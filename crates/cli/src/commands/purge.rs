@@ -1,14 +1,19 @@
 //! `oncebox purge`: one retention pass now, over receipts and published events.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use oncebox_core::{EventFilter, EventState, OutboxEntry, Retention};
+use indicatif::ProgressBar;
+use oncebox_core::{
+    Clock, EventFilter, EventState, OutboxEntry, PassEnd, PurgePass, PurgeProgress, Purged, Retention,
+};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::args::Output;
 use crate::commands::selection::{MOST_SHOWN, PAGE};
 use crate::exit::{Answer, CommandResult, Failure};
+use crate::interrupt::Interrupt;
 use crate::load;
 use crate::output;
 use crate::stores::{self, SqlStore, WithStore, require_schema, with_store};
@@ -31,23 +36,19 @@ impl WithStore for Purge {
 
     async fn run<S: SqlStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
-        let spinner = output::spinner("purging old receipts and published events");
-        let purged = async {
-            let purged = store.purge(&self.retention, self.dry_run).await?;
-            let events = if self.dry_run {
-                count_published(&store, self.keep).await?
-            } else {
-                store.purge_published(self.keep).await?
-            };
-            Ok::<_, Failure>((purged, events))
+        let bar = output::bar(0, "{bar:40.green} {percent}% of the receipts looked at");
+        let done = self.purge(&store, &bar).await;
+        bar.finish_and_clear();
+        let (purged, events) = done?;
+        let end = match purged.end {
+            PassEnd::Finished => "finished",
+            PassEnd::Stopped => "stopped",
+            PassEnd::Elsewhere => "elsewhere",
         };
-        let purged = purged.await;
-        spinner.finish_and_clear();
-        let (purged, events) = purged?;
         match self.output {
             Output::Json => output::json(&json!({
                 "dry_run": self.dry_run, "receipts": purged.receipts, "partitions": purged.partitions,
-                "events": events,
+                "events": events, "end": end,
             }))?,
             Output::Table => {
                 let verb = if self.dry_run { "would remove" } else { "removed" };
@@ -57,14 +58,59 @@ impl WithStore for Purge {
                 ))?;
             }
         }
+        match purged.end {
+            PassEnd::Finished => {}
+            // It is being done.
+            PassEnd::Elsewhere => output::note("another process is purging receipts at the moment"),
+            PassEnd::Stopped => {
+                output::note("stopped before the end; the next pass goes on from there");
+                return Ok(Answer::No);
+            }
+        }
         Ok(Answer::Yes)
+    }
+}
+
+impl Purge {
+    /// Receipts, then published events. Ctrl-C ends it between two steps.
+    async fn purge<S: SqlStore>(&self, store: &S, bar: &ProgressBar) -> Result<(Purged, u64), Failure> {
+        let mut interrupt = Interrupt::listen()?;
+        let stop = CancellationToken::new();
+        let progress = |step: PurgeProgress| {
+            bar.set_length(step.total);
+            bar.set_position(step.done);
+        };
+        let pass = PurgePass {
+            retention: &self.retention,
+            now_ms: Clock::system().now_ms(),
+            dry_run: self.dry_run,
+            stop: &stop,
+            progress: &progress,
+        };
+        let mut purging = Box::pin(store.purge(pass));
+        let purged = tokio::select! {
+            purged = &mut purging => purged?,
+            () = interrupt.came() => {
+                stop.cancel();
+                purging.await?
+            }
+        };
+        if purged.end == PassEnd::Stopped {
+            return Ok((purged, 0));
+        }
+        let events = if self.dry_run {
+            count_published(store, self.keep).await?
+        } else {
+            store.purge_published(self.keep).await?
+        };
+        Ok((purged, events))
     }
 }
 
 /// How many events are published for longer than `keep`, within reason.
 async fn count_published<S: SqlStore>(store: &S, keep: Duration) -> Result<u64, Failure> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let before = i64::try_from(now.saturating_sub(keep).as_millis()).unwrap_or(i64::MAX);
+    let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+    let before = Clock::system().now_ms().saturating_sub(keep);
     let is_old = |entry: &OutboxEntry| entry.state_at_ms.is_some_and(|at| at < before);
     let mut filter =
         EventFilter { state: Some(EventState::Published), limit: PAGE, ..EventFilter::default() };
@@ -76,6 +122,6 @@ async fn count_published<S: SqlStore>(store: &S, keep: Duration) -> Result<u64, 
         seen += page.len();
         old += page.iter().filter(|entry| is_old(entry)).count() as u64;
     }
-    eprintln!("only the first {seen} published events were looked at");
+    output::note(&format!("only the first {seen} published events were looked at"));
     Ok(old)
 }

@@ -38,7 +38,7 @@ pub(crate) async fn all_of<T: Numbered>(
         }
         all.extend(rows);
     }
-    eprintln!("there may be more than these {} {what}", all.len());
+    output::note(&format!("there may be more than these {} {what}", all.len()));
     Ok(all)
 }
 

@@ -5,13 +5,17 @@ use std::time::Duration;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 
 use super::{CONSUMER, PROCESSES};
 use crate::exit::{Exit, Failure};
+use crate::output;
 
 const PARTITIONS: i32 = 4;
+/// How long the broker may take for an answer.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// A broker with the demo's topics in it.
 pub(crate) struct Broker {
@@ -28,31 +32,37 @@ pub(crate) struct Subscription<'a> {
 }
 
 impl Broker {
-    pub(crate) async fn open(given: Option<&str>) -> Result<Self, Failure> {
+    /// A broker in this process, unless one is given.
+    pub(crate) fn new(given: Option<&str>) -> Result<Self, Failure> {
         let name = format!("oncebox-demo-{}", uuid::Uuid::now_v7().simple());
-        let failed = |e: &dyn std::fmt::Display| Failure {
-            exit: Exit::Unreachable,
-            text: format!("the broker cannot be used: {e}"),
-        };
-        let Some(servers) = given else {
-            let mock = MockCluster::new(1).map_err(|e| failed(&e))?;
-            let topics: Vec<String> = (0..PROCESSES).map(|nth| format!("{name}-{nth}")).collect();
-            for topic in &topics {
-                mock.create_topic(topic, PARTITIONS, 1).map_err(|e| failed(&e))?;
+        Ok(match given {
+            Some(servers) => Self { servers: servers.to_owned(), topics: vec![name], inside: None },
+            None => {
+                let inside = MockCluster::new(1).map_err(|e| unusable(&e))?;
+                let topics = (0..PROCESSES).map(|nth| format!("{name}-{nth}")).collect();
+                Self { servers: inside.bootstrap_servers(), topics, inside: Some(inside) }
             }
-            return Ok(Self { servers: mock.bootstrap_servers(), topics, inside: Some(mock) });
-        };
-        let new = NewTopic::new(&name, PARTITIONS, TopicReplication::Fixed(1));
-        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
-        let created = admin(servers)
-            .map_err(|e| failed(&e))?
-            .create_topics([&new], &options)
-            .await
-            .map_err(|e| failed(&e))?;
-        if let Some(Err((topic, code))) = created.into_iter().next() {
-            return Err(failed(&format!("creating topic {topic}: {code}")));
+        })
+    }
+
+    pub(crate) async fn create_topics(&self) -> Result<(), Failure> {
+        if let Some(inside) = &self.inside {
+            let mut topics = self.topics.iter();
+            return topics
+                .try_for_each(|topic| inside.create_topic(topic, PARTITIONS, 1).map_err(|e| unusable(&e)));
         }
-        Ok(Self { servers: servers.to_owned(), topics: vec![name], inside: None })
+        let new: Vec<NewTopic<'_>> = self
+            .topics
+            .iter()
+            .map(|topic| NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(1)))
+            .collect();
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER)).request_timeout(Some(ANSWER));
+        let admin = admin(&self.servers).map_err(|e| unusable(&e))?;
+        let created = admin.create_topics(&new, &options).await.map_err(|e| unusable(&e))?;
+        match created.into_iter().find_map(Result::err) {
+            Some((topic, code)) => Err(unusable(&format!("creating topic {topic}: {code}"))),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -88,18 +98,30 @@ impl Broker {
         if self.inside.is_some() { 8_000 } else { 200_000 }
     }
 
-    /// Removes the topic from the user's own Kafka.
-    pub(crate) async fn close(self) {
+    /// Removes the topic and the group from the user's own Kafka.
+    pub(crate) async fn remove_topics(&self) {
         if self.inside.is_some() {
             return;
         }
         let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
-        if let Ok(admin) = admin(&self.servers)
-            && let Err(error) = admin.delete_topics(&topics, &AdminOptions::new()).await
-        {
-            eprintln!("the topic {} could not be removed: {error}", topics.join(", "));
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER)).request_timeout(Some(ANSWER));
+        let removed = async {
+            let admin = admin(&self.servers).map_err(|e| e.to_string())?;
+            // A group that never was, or whose killed members are not missed yet, holds nothing but offsets of the topic.
+            admin.delete_groups(&[CONSUMER], &options).await.ok();
+            match admin.delete_topics(&topics, &options).await.map_err(|e| e.to_string())?.pop() {
+                Some(Err((_, RDKafkaErrorCode::UnknownTopicOrPartition))) | Some(Ok(_)) | None => Ok(()),
+                Some(Err((_, code))) => Err(code.to_string()),
+            }
+        };
+        if let Err(error) = removed.await {
+            output::note(&format!("the topic {} could not be removed: {error}", topics.join(", ")));
         }
     }
+}
+
+fn unusable(reason: &dyn std::fmt::Display) -> Failure {
+    Failure { exit: Exit::Unreachable, text: format!("the broker cannot be used: {reason}") }
 }
 
 fn admin(servers: &str) -> rdkafka::error::KafkaResult<AdminClient<DefaultClientContext>> {

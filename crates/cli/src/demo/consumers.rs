@@ -14,6 +14,9 @@ use super::database::Database;
 use super::{CONSUMER, PROCESSES};
 use crate::exit::Failure;
 
+/// The variable that tells consumers the URL of the database: there may be a password in it, which no file should hold.
+const STORE: &str = "ONCEBOX_DEMO_STORE";
+
 pub(crate) struct Consumers<'a> {
     folder: PathBuf,
     broker: &'a Broker,
@@ -45,6 +48,7 @@ impl<'a> Consumers<'a> {
         let child = Command::new(std::env::current_exe()?)
             .args(["run", "--log", "info,sqlx=warn", "--config"])
             .arg(file)
+            .env(STORE, self.database.url())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -91,6 +95,13 @@ impl<'a> Consumers<'a> {
         }
     }
 
+    /// SIGKILL to all of them.
+    pub(crate) async fn kill(&mut self) {
+        for process in &mut self.processes {
+            process.kill().await.ok();
+        }
+    }
+
     /// The end of the consumers' log, for when something went wrong.
     pub(crate) fn last_words(&self) -> Option<String> {
         let text: String = (0..self.processes.len())
@@ -115,7 +126,7 @@ fn config(subscription: &Subscription<'_>, brokers: &str, database: &Database) -
     let [update, insert] = database.statements();
     format!(
         r#"[store]
-url = "{url}"
+url = "${{{STORE}}}"
 max_connections = 4
 
 [kafka]
@@ -137,7 +148,6 @@ each = [
   {{ sql = "{insert}", rows = 1 }},
 ]
 "#,
-        url = database.url(),
         topic = subscription.topic,
         group = subscription.group,
     )

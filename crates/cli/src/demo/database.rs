@@ -162,6 +162,8 @@ impl Database {
                 "DELETE FROM oncebox_position WHERE consumer = $1",
                 "DELETE FROM oncebox_inbox WHERE consumer = $1",
                 "DELETE FROM oncebox_dead WHERE consumer = $1",
+                "DELETE FROM oncebox_attempt WHERE consumer = $1",
+                "DELETE FROM oncebox_horizon WHERE consumer = $1",
             ] {
                 let done = match &self.pool {
                     Pool::Postgres(pool) => {

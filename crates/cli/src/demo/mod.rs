@@ -9,13 +9,17 @@ mod database;
 mod producer;
 mod verdict;
 
-use std::io::IsTerminal;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::args::DemoArgs;
-use crate::exit::{Answer, CommandResult, Failure};
+use crate::exit::{Answer, CommandResult, Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::output;
 use broker::Broker;
 use consumers::Consumers;
 use database::Database;
@@ -29,41 +33,75 @@ const PROCESSES: usize = 2;
 /// Give up when nothing has moved for this long.
 const PATIENCE: Duration = Duration::from_secs(45);
 
+/// How long it may take to put everything away.
+const TIDY: Duration = Duration::from_secs(30);
+
 pub(crate) async fn run(args: DemoArgs) -> CommandResult {
-    let began = Instant::now();
-    let folder = tempfile::Builder::new().prefix("oncebox-demo-").tempdir()?;
-    let database = Database::open(args.store.as_deref(), folder.path()).await?;
-    database.prepare().await?;
-    let broker = Broker::open(args.brokers.as_deref()).await?;
-    eprintln!(
-        "{} messages, about one in five sent twice, to {}; {PROCESSES} consumer processes on {}, {} of them killed with \
-         SIGKILL while they work",
-        args.messages,
-        broker.describe(),
-        database.describe(),
-        args.kills
-    );
-
-    let mut consumers = Consumers::start(folder.path(), &broker, &database)?;
-    let producer = Producer::start(&broker, args.messages);
-    let bar = progress_bar(u64::from(args.messages));
-    let outcome = drive(&args, &database, &producer, &mut consumers, &bar).await;
-    bar.finish_and_clear();
-    producer.stop();
-    consumers.stop().await;
-    if outcome.is_err()
-        && let Some(log) = consumers.last_words()
-    {
-        eprintln!("the consumers' last words:\n{log}");
-    }
-    outcome?;
-
-    let verdict = Verdict::count(&database, &producer, consumers.kills(), began.elapsed()).await?;
-    drop(consumers);
-    broker.close().await;
-    database.clean_up().await?;
+    let mut interrupt = Interrupt::listen()?;
+    // Nobody else's business: the consumers' logs are in it.
+    let folder = tempfile::Builder::new()
+        .prefix("oncebox-demo-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()?;
+    let database = interrupt.or(Database::open(args.store.as_deref(), folder.path())).await?;
+    let broker = Broker::new(args.brokers.as_deref())?;
+    let stage = Stage { folder: folder.path(), database: &database, broker: &broker };
+    let played = stage.play(&args, &mut interrupt).await;
+    // Whatever became of it, nothing stays behind.
+    let tidied = tokio::time::timeout(TIDY, stage.tidy()).await;
+    drop(folder);
+    let verdict = played?;
+    tidied.map_err(|_| Failure::data("the demo's tables could not be removed in time"))??;
     verdict.print(args.output.output)?;
     Ok(if verdict.good() { Answer::Yes } else { Answer::No })
+}
+
+/// Where the demo takes place.
+struct Stage<'a> {
+    folder: &'a Path,
+    database: &'a Database,
+    broker: &'a Broker,
+}
+
+impl Stage<'_> {
+    async fn play(&self, args: &DemoArgs, interrupt: &mut Interrupt) -> Result<Verdict, Failure> {
+        let began = Instant::now();
+        let Self { folder, database, broker } = *self;
+        interrupt.or(database.prepare()).await?;
+        interrupt.or(broker.create_topics()).await?;
+        output::note(&format!(
+            "{} messages, about one in five sent twice, to {}; {PROCESSES} consumer processes on {}, {} of them killed with \
+             SIGKILL while they work",
+            args.messages,
+            broker.describe(),
+            database.describe(),
+            args.kills
+        ));
+        let mut consumers = Consumers::start(folder, broker, database)?;
+        let producer = Producer::start(broker, args.messages);
+        let bar = output::bar(u64::from(args.messages), "{bar:40.green} {pos}/{len} effects  {msg}");
+        let driven = interrupt.or(drive(args, database, &producer, &mut consumers, &bar)).await;
+        bar.finish_and_clear();
+        producer.stop();
+        match &driven {
+            // What they have in flight goes with the tables.
+            Err(failure) if failure.exit == Exit::Negative => consumers.kill().await,
+            Err(_) => {
+                consumers.stop().await;
+                if let Some(log) = consumers.last_words() {
+                    output::note(&format!("the consumers' last words:\n{log}"));
+                }
+            }
+            Ok(()) => consumers.stop().await,
+        }
+        driven?;
+        Verdict::count(database, &producer, consumers.kills(), began.elapsed()).await
+    }
+
+    async fn tidy(&self) -> Result<(), Failure> {
+        self.broker.remove_topics().await;
+        self.database.clean_up().await
+    }
 }
 
 /// Kills and waits until everything produced was delivered, or nothing moves any more.
@@ -77,10 +115,7 @@ async fn drive(
     let mut moved = (Instant::now(), -1_i64, -1_i64);
     loop {
         if let Some(error) = producer.failed() {
-            return Err(Failure {
-                exit: crate::exit::Exit::Unreachable,
-                text: format!("the producer failed: {error}"),
-            });
+            return Err(Failure { exit: Exit::Unreachable, text: format!("the producer failed: {error}") });
         }
         let effects = database.effects().await?;
         let read = database.read_up_to().await?;
@@ -103,20 +138,9 @@ async fn drive(
         if (effects, read) != (moved.1, moved.2) {
             moved = (Instant::now(), effects, read);
         } else if moved.0.elapsed() > PATIENCE {
-            eprintln!("nothing has moved for {} s: counting what is there", PATIENCE.as_secs());
+            output::note(&format!("nothing has moved for {} s: counting what is there", PATIENCE.as_secs()));
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
-}
-
-fn progress_bar(messages: u64) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let style = ProgressStyle::with_template("{bar:40.green} {pos}/{len} effects  {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::with_draw_target(Some(messages), target).with_style(style)
 }

@@ -190,3 +190,38 @@ async fn a_letter_without_an_id_is_replayed_with_the_id_it_has_now() {
         daemon.stop();
     }
 }
+
+/// `park-key`: a letter that stands behind another one of its key waits for it, unless it is forced.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_is_not_replayed_before_an_earlier_one_of_its_key() {
+    for kind in [Kind::Postgres, Kind::Sqlite] {
+        let mut world = World::new(kind, 1).await;
+        world.inbox(|inbox| inbox.set("on_failure", "\"park-key\""));
+        let order = Order::of;
+        world.topic.send(&[order(100, 0), order(100, 1), order(100, 2), order(101, 0)]);
+        let daemon = world.start();
+        world.caught_up().await;
+        daemon.stop();
+        for sku in ["sku-100", "sku-101"] {
+            world.db.deliver(sku, 100).await;
+        }
+        let letters = world.oncebox(&["dead", "list", "--output", "json"]).exits(0).json();
+        let number = |nth: usize| letters[nth]["number"].to_string();
+        let replay = |more: &[&str]| world.oncebox(&[&["dead", "replay", "--output", "json"], more].concat());
+
+        let refused = replay(&[&number(1)]).exits(1).json();
+        assert_eq!(refused["replayed"], 0);
+        let error = refused["failed"][0]["error"].as_str().unwrap_or_default();
+        assert!(error.contains(&format!("behind dead letter {}", number(0))), "{error}");
+        assert!(error.contains("--force"), "{error}");
+        assert_eq!(world.effects().await, 0, "nothing is applied out of order");
+        assert_eq!(replay(&[&number(3)]).exits(0).json()["replayed"], 1, "another key does not wait");
+
+        // What is dropped holds back nobody.
+        assert_eq!(replay(&["--force", &number(2)]).exits(0).json()["replayed"], 1);
+        world.oncebox(&["dead", "drop", &number(0)]).exits(0);
+        assert_eq!(replay(&["--all"]).exits(0).json()["replayed"], 1);
+        assert_eq!(world.effects().await, 3);
+        assert_eq!(world.dead("message_id").await, [""; 0]);
+    }
+}

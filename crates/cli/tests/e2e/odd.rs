@@ -98,9 +98,9 @@ async fn odd_records_with_a_payload_of_bytes() {
         }
         assert_eq!(world.dead("message_id").await, ["key-of-bytes", "", ""]);
         // Kept as they came.
-        let letters = world.oncebox(&["dead", "list", "--output", "json"]).exits(0).json();
-        assert_eq!(letters[2]["headers"], serde_json::json!([{"name": "event_id", "value": null}]));
-        assert_eq!(letters[2]["payload"], serde_json::Value::Null);
+        let letter = world.letter(2);
+        assert_eq!(letter["headers"], serde_json::json!([{"name": "event_id", "value": null}]));
+        assert_eq!(letter["payload"], serde_json::Value::Null);
         daemon.stop();
     }
 }

@@ -70,9 +70,14 @@ async fn poison_among_good_messages_is_parked() {
         // Kept whole.
         let shown =
             world.oncebox(&["dead", "list", "--message-id", "no-json", "--output", "json"]).exits(0).json();
-        assert_eq!(shown[0]["payload"], "this is not JSON");
+        assert_eq!(shown[0]["payload_bytes"], "this is not JSON".len());
         assert_eq!(shown[0]["key"], "sku-1");
-        assert_eq!(shown[0]["headers"][0], serde_json::json!({"name": "trace", "value": "t1"}));
+        assert!(shown[0].get("payload").is_none(), "a list has no payloads: {shown}");
+        let number = shown[0]["number"].to_string();
+        let shown = world.oncebox(&["dead", "show", &number, "--output", "json"]).exits(0).json();
+        assert_eq!(shown["payload"], "this is not JSON");
+        assert_eq!(shown["key"], "sku-1");
+        assert_eq!(shown["headers"][0], serde_json::json!({"name": "trace", "value": "t1"}));
         let series = format!("oncebox_messages_total{{consumer=\"{}\",outcome=\"dead\"}}", world.consumer);
         eventually("the metric counts them", async || daemon.metric(&series).await == Some(5.0)).await;
 
@@ -267,4 +272,46 @@ async fn halt_stops_one_partition_and_says_why() {
     crate::support::check::compare_ids("effects", &effects, &good);
     eventually("all is well", async || daemon.health().await.is_some_and(|(status, _)| status == 200)).await;
     daemon.stop();
+}
+
+/// A supervisor restarts the halted process all night: `halt` still means halt, and nothing is given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_halted_process_that_is_restarted_again_and_again_stays_halted() {
+    for ends_well in [true, false] {
+        let mut world = World::new(Kind::Postgres, 1).await;
+        world.inbox(|inbox| inbox.set("on_failure", "\"halt\""));
+        world.config.with_static_membership();
+        let order = Order::of;
+        let headers = [("event_id", Some(b"the-bad-one".as_slice()))];
+        world.topic.send(&[order(0, 0)]);
+        let at = world.topic.send_odd(&Odd {
+            key: Some(b"sku-new"),
+            payload: Some(br#"{"sku":"sku-new","qty":1,"seq":1}"#),
+            headers: &headers,
+            ..Odd::default()
+        });
+        world.topic.send(&[order(0, 1), order(1, 0)]);
+        for life in 0..12 {
+            let daemon = world.start();
+            let stopped = world.turns(&daemon, 503).await;
+            let reason = stopped[0]["error"].as_str().unwrap_or_default();
+            assert!(reason.contains("the-bad-one"), "in life {life}: {reason}");
+            if ends_well {
+                daemon.stop();
+            } else {
+                daemon.kill();
+            }
+        }
+        assert_eq!(world.dead("message_id").await, [""; 0], "nothing is given up");
+        assert_eq!(world.positions_of(&world.consumer).await, [(0, at)], "nothing is passed");
+        world.has_exactly(&[order(0, 0)]).await;
+
+        world.db.deliver("sku-new", 1).await;
+        let daemon = world.start();
+        world.caught_up().await;
+        assert_eq!(world.effects().await, 4);
+        let attempts = "SELECT COUNT(*) FROM oncebox_attempt";
+        eventually("nothing of the guard is left", async || world.db.number(attempts).await == 0).await;
+        daemon.stop();
+    }
 }

@@ -68,6 +68,7 @@ async fn what_is_older_than_the_purged_receipts_is_parked() {
         let daemon = world.start();
         world.caught_up().await;
         world.has_exactly(&all).await;
+        world.known_to_be_caught_up().await;
         daemon.stop();
         world.db.age_receipts().await;
         assert_eq!(world.oncebox(&["purge", "--output", "json"]).exits(0).json()["receipts"], 10);

@@ -34,20 +34,18 @@ async fn a_topic_truncated_past_the_position() {
     assert_eq!(stopped.len(), 1, "{health:#}");
     assert_eq!(stopped[0]["detail"], format!("{}/0", world.topic.name));
     let reason = stopped[0]["error"].as_str().unwrap_or_default();
-    assert!(reason.contains("20..25") && reason.contains("oncebox_position"), "{reason}");
+    assert!(reason.contains("20..25") && reason.contains("oncebox position move"), "{reason}");
     assert!(daemon.log().contains("20..25"), "the log says it too");
     let series = format!("oncebox_partitions_stopped{{consumer=\"{}\"}}", world.consumer);
     eventually("the metric says so", async || daemon.metric(&series).await == Some(1.0)).await;
     assert_eq!(world.positions_of(&world.consumer).await[0], (0, 20), "nothing is passed");
     assert!(daemon.is_running());
-    daemon.stop();
 
-    // The operator accepts the loss, as the message says.
-    world
-        .db
-        .execute("UPDATE oncebox_position SET next_offset = 25 WHERE partition = 0 AND next_offset = 20")
-        .await;
-    let daemon = world.start();
+    // The operator accepts the loss, as the message says, and the daemon goes on by itself.
+    let go_on = ["position", "move", "--consumer", &world.consumer, "--topic", &world.topic.name];
+    let go_on = [&go_on[..], &["--partition", "0", "--to", "25"]].concat();
+    world.oncebox(&go_on).exits(5).says(&["5 were removed", "--accept-loss"]);
+    world.oncebox(&[&go_on[..], &["--accept-loss"]].concat()).exits(0);
     world.caught_up().await;
     let lost = (20..25).map(|seq| Order::of(0, seq).id).collect::<Vec<_>>();
     let kept: Vec<Order> = of(0..41).into_iter().filter(|order| !lost.contains(&order.id)).collect();

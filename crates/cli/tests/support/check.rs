@@ -15,6 +15,12 @@ impl World {
         self.kafka_is_not_ahead().await;
     }
 
+    /// Each of these orders has exactly one effect, and nothing else has, whatever the order of replays.
+    pub(crate) async fn has_exactly_in_any_order(&self, orders: &[Order]) {
+        compare_ids("effects", &self.effects_of(&self.consumer).await, orders);
+        self.receipts_are_effects().await;
+    }
+
     /// How often each message has an effect.
     pub(crate) async fn effects_of(&self, consumer: &str) -> BTreeMap<String, usize> {
         let ids =

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus};
+use std::process::{Child, ChildStderr, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -39,15 +39,23 @@ impl Daemon {
     pub(crate) fn start(folder: &Path, name: &str, arguments: &[&str], env: &[(&str, &str)]) -> Self {
         let log = folder.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).expect("a log file");
-        let child = oncebox(folder)
-            .arg("run")
-            .args(arguments)
-            .envs(env.iter().copied())
-            .stdout(file.try_clone().expect("the log file"))
-            .stderr(file)
-            .spawn()
-            .expect("oncebox starts");
-        Self { name: name.to_owned(), child, log, frozen: false }
+        let mut command = oncebox(folder);
+        command.arg("run").args(arguments).envs(env.iter().copied());
+        command.stdout(file.try_clone().expect("the log file")).stderr(file);
+        Self { name: name.to_owned(), child: command.spawn().expect("oncebox starts"), log, frozen: false }
+    }
+
+    /// Starts one whose log, of which there is much, goes there.
+    pub(crate) fn start_logging_to(folder: &Path, stderr: Stdio) -> Self {
+        let mut command = oncebox(folder);
+        command.args(["run", "--log", "debug"]).stdout(Stdio::null()).stderr(stderr);
+        let child = command.spawn().expect("oncebox starts");
+        Self { name: "the daemon".to_owned(), child, log: folder.join("no.log"), frozen: false }
+    }
+
+    /// The log of one that was given a pipe.
+    pub(crate) fn pipe(&mut self) -> ChildStderr {
+        self.child.stderr.take().expect("a pipe")
     }
 
     /// Everything this daemon, and those that had its name before, have written.

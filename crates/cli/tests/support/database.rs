@@ -159,6 +159,17 @@ impl Database {
         .await;
     }
 
+    /// Lets ten days pass for everything that our tables remember (PostgreSQL only).
+    pub(crate) async fn ten_days_pass(&self) {
+        self.execute("UPDATE oncebox_inbox SET processed_at = processed_at - interval '10 days'").await;
+        self.execute("UPDATE oncebox_dead SET failed_at = failed_at - interval '10 days'").await;
+        self.execute(
+            "UPDATE oncebox_position SET caught_up_at = caught_up_at - interval '10 days', \
+             updated_at = updated_at - interval '10 days'",
+        )
+        .await;
+    }
+
     /// Ends the connections of all daemons to this database; returns how many.
     pub(crate) async fn terminate_daemons(&self) -> i64 {
         self.number(
@@ -197,6 +208,29 @@ impl Database {
         open.execute("BEGIN").await;
         open.execute(sql).await;
         open
+    }
+
+    /// Makes a user that may do everything here without being a superuser, and puts it into a URL.
+    pub(crate) async fn become_user(&self, name: &str, url: &mut String) -> String {
+        let role = format!("user_{name}");
+        for sql in [
+            format!("CREATE ROLE {role} LOGIN"),
+            format!("GRANT ALL ON DATABASE {} TO {role}", self.name),
+            format!("GRANT ALL ON SCHEMA public TO {role}"),
+            format!("GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}"),
+            format!("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}"),
+        ] {
+            self.execute(&sql).await;
+        }
+        let (_, host) = url.split_once('@').expect("a URL with a user");
+        *url = format!("postgres://{role}@{host}");
+        role
+    }
+
+    /// Removes a user with everything that it owns.
+    pub(crate) async fn drop_user(&self, role: &str) {
+        self.execute(&format!("DROP OWNED BY {role} CASCADE")).await;
+        self.execute(&format!("DROP ROLE {role}")).await;
     }
 
     /// Removes the database; the folder of a SQLite file goes by itself.

@@ -129,6 +129,21 @@ impl Topic {
         self.wait_for_leaders().await;
     }
 
+    /// Deletes the topic and creates it anew, with the same name.
+    pub(crate) async fn recreate(&mut self) {
+        self.delete().await;
+        super::eventually("the topic is gone", async || !self.exists(&self.name)).await;
+        let new = NewTopic::new(&self.name, self.partitions, TopicReplication::Fixed(1));
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER)).request_timeout(Some(ANSWER));
+        super::eventually("the topic is there again", async || {
+            let created = admin(&self.brokers).create_topics([&new], &options).await.expect("Kafka answers");
+            created.iter().all(Result::is_ok)
+        })
+        .await;
+        (self.producer, self.client) = clients(&self.brokers);
+        self.wait_for_leaders().await;
+    }
+
     /// What a group has committed, by partition.
     pub(crate) fn committed(&self, group: &str) -> Vec<Option<i64>> {
         let mut list = TopicPartitionList::new();
@@ -158,6 +173,12 @@ impl Topic {
         let options = AdminOptions::new().operation_timeout(Some(ANSWER));
         let answer = admin(&self.brokers).delete_records(&list, &options).await.expect("Kafka answers");
         assert!(answer.elements().iter().all(|e| e.error().is_ok()), "deleting records: {answer:?}");
+    }
+
+    /// Whether Kafka knows a topic.
+    pub(crate) fn exists(&self, topic: &str) -> bool {
+        let metadata = self.client.fetch_metadata(None, ANSWER).expect("metadata");
+        metadata.topics().iter().any(|known| known.name() == topic)
     }
 
     fn member(&self, group: &str) -> BaseConsumer {

@@ -137,6 +137,40 @@ impl World {
             .await
     }
 
+    /// Waits until the database knows that all partitions are caught up: before, no receipt may go.
+    pub(crate) async fn known_to_be_caught_up(&self) {
+        let behind =
+            "SELECT COUNT(*) FROM oncebox_position WHERE caught_up_at IS NULL AND retired_at IS NULL";
+        eventually("all partitions are caught up", async || self.db.number(behind).await == 0).await;
+    }
+
+    /// `oncebox position move` of everything that this world reads.
+    pub(crate) fn move_to(&self, to: &str, more: &[&str]) -> Answer {
+        let command =
+            ["position", "move", "--consumer", &self.consumer, "--topic", &self.topic.name, "--to", to];
+        self.oncebox(&[&command[..], more].concat())
+    }
+
+    /// Waits until `/healthz` answers with this, and returns what is unhealthy.
+    pub(crate) async fn turns(&self, daemon: &Daemon, status: u16) -> Vec<serde_json::Value> {
+        let mut last = None;
+        eventually(&format!("/healthz is {status}"), async || {
+            last = daemon.health().await;
+            last.as_ref().is_some_and(|(now, _)| *now == status)
+        })
+        .await;
+        let loops = last.and_then(|(_, health)| health["loops"].as_array().cloned()).unwrap_or_default();
+        loops.into_iter().filter(|l| l["healthy"] == false).collect()
+    }
+
+    /// A dead letter, whole, by its place in the list.
+    #[track_caller]
+    pub(crate) fn letter(&self, nth: usize) -> serde_json::Value {
+        let letters = self.oncebox(&["dead", "list", "--output", "json"]).exits(0).json();
+        let number = letters[nth]["number"].to_string();
+        self.oncebox(&["dead", "show", &number, "--output", "json"]).exits(0).json()
+    }
+
     /// The texts of a column of the dead letters, in their order.
     pub(crate) async fn dead(&self, column: &str) -> Vec<String> {
         self.db.texts(&format!("SELECT {column} FROM oncebox_dead ORDER BY number")).await

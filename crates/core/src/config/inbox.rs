@@ -92,8 +92,12 @@ pub(super) fn read(
         )
         .and_then(|entry| selector(&entry));
     let tenant = section.or("tenant", None, |e| selector(&e).map(Some));
-    let start =
-        [("earliest", StartPolicy::Earliest), ("latest", StartPolicy::Latest), ("fail", StartPolicy::Fail)];
+    let start = [
+        ("earliest", StartPolicy::Earliest),
+        ("latest", StartPolicy::Latest),
+        ("group", StartPolicy::Group),
+        ("fail", StartPolicy::Fail),
+    ];
     let start = section.or("start", StartPolicy::default(), |e| e.choice(&start));
     let batch = section.or("batch", BatchBounds::default(), |e| {
         Some(bounds::batch(e.into_section()?, BatchBounds::default()))

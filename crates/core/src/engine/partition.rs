@@ -1,19 +1,23 @@
 //! The life of one partition: take over its position, wait for the start, run its lanes, give it back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use super::Engine;
-use super::lane::CrashGuard;
+use super::guard::CrashGuard;
 use super::settle::TROUBLE_BACKOFF;
 use crate::error::{ErrorClass, StoreResult, describe};
 use crate::failpoint::failpoint;
 use crate::handler::Apply;
 use crate::monitor::LoopHandle;
-use crate::store::{Ownership, PositionKey, Store};
+use crate::store::{Ownership, Progress, Store};
 use crate::stream::{Shared, Stream};
+
+/// How soon a partition that stands still sees that its position was moved.
+const LOOK_FOR_A_MOVE: Duration = Duration::from_secs(5);
 
 /// Tells the source that the lanes have ended, whatever ended them.
 struct ClosedOnDrop(Arc<Shared>);
@@ -28,20 +32,45 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
     pub(crate) async fn run_partition(self: Arc<Self>, stream: Stream) {
         let shared = Arc::clone(&stream.0);
         let _closed = ClosedOnDrop(Arc::clone(&shared));
-        let place = format!("{}/{}", shared.topic, shared.partition);
-        let health = self.monitor.register(format!("inbox:{}", self.consumer), place.clone());
+        let place = format!("{}/{}", shared.key.topic, shared.key.partition);
+        let health = self.monitor.register(format!("inbox:{}", self.consumer), place);
+        // In a task of its own: should it panic, the partition stands still and red instead of vanishing.
+        let life = Arc::clone(&self).live(stream.clone(), health.clone());
+        if let Err(panic) = tokio::spawn(life).await {
+            stream.stop(format!("its task ended unexpectedly: {panic}"));
+        }
+        self.stand_still(&stream, &health).await;
+    }
+
+    async fn live(self: Arc<Self>, stream: Stream, health: LoopHandle) {
+        let shared = Arc::clone(&stream.0);
         if let Some(guard) = self.take_over(&stream, &shared, &health).await {
             health.idle();
             self.run_lanes(&stream, &shared, guard).await;
-            self.write_position(&shared).await;
+            self.write_progress(&shared).await;
         }
-        if stream.stopped().is_none()
-            && let Some(owner) = shared.owner.get()
-            && let Err(e) = self.store.release(owner).await
-        {
-            warn!(consumer = %self.consumer, place, error = describe(&e), "could not give the position back in good order");
+        if shared.ends_in_good_order() {
+            self.give_back(&shared).await;
         }
-        self.stand_still(&stream, &health).await;
+    }
+
+    /// A partition that is closed, or that was stopped with open eyes, has not crashed. Tried until its source closes it: what
+    /// stays behind would look like a crash.
+    async fn give_back(&self, shared: &Shared) {
+        let Some(owner) = shared.owner.get() else { return };
+        let mut tries = 0;
+        while let Err(e) = self.store.release(owner).await {
+            if shared.closing.is_cancelled() || !e.class.may_pass() {
+                warn!(position = %shared.key, error = describe(&e), "could not give the position back in good order");
+                return;
+            }
+            tries += 1;
+            tokio::select! {
+                biased;
+                () = shared.closing.cancelled() => {}
+                () = tokio::time::sleep(TROUBLE_BACKOFF.delay(tries)) => {}
+            }
+        }
     }
 
     async fn run_lanes(self: &Arc<Self>, stream: &Stream, shared: &Arc<Shared>, guard: CrashGuard) {
@@ -51,19 +80,30 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             lanes.spawn(Arc::clone(self).run_lane(Arc::clone(shared), lane, Arc::clone(&guard)));
         }
         // Both end when the stream closes or stops; neither is dropped half-way.
-        tokio::join!(self.join(stream, &mut lanes), self.follow_skips(stream));
+        tokio::join!(self.join(stream, &mut lanes), self.keep_notes(shared));
     }
 
-    /// Moves the position past what is no message.
-    async fn follow_skips(&self, stream: &Stream) {
-        let shared = &stream.0;
-        while let (Some(offset), Some(owner)) = (shared.next_skip().await, shared.owner.get()) {
-            match self.store.begin_at(owner, offset).await {
-                Ok(()) => shared.skipped_to(offset),
-                // The next skip, or the next message, tries again.
-                Err(e) => {
-                    debug!(consumer = %self.consumer, place = ?stream, error = describe(&e), "the position did not follow");
-                }
+    /// Writes down what is known although no message is settled.
+    async fn keep_notes(&self, shared: &Shared) {
+        while shared.next_note().await.is_some() {
+            self.write_progress(shared).await;
+        }
+    }
+
+    /// Moves the position past what is no message, and past what lanes that commit side by side, and do not know of each
+    /// other, have left behind; says that the partition is caught up.
+    pub(crate) async fn write_progress(&self, shared: &Shared) {
+        let (Some(owner), Some(progress)) = (shared.owner.get(), shared.unwritten_progress()) else { return };
+        match self.store.record_progress(owner, progress).await {
+            Ok(()) => shared.wrote(&progress),
+            // Also when nothing arrives somebody may have moved the position: the source begins anew there.
+            Err(e) if e.class == ErrorClass::Fenced => {
+                shared.mark_fenced();
+                shared.stop(describe(&e));
+            }
+            // The next note, or the next message, tries again.
+            Err(e) => {
+                debug!(position = %shared.key, error = describe(&e), "the position did not follow");
             }
         }
     }
@@ -78,12 +118,27 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         }
     }
 
-    /// A stopped partition stays visible in `/healthz` until its source closes it.
+    /// A stopped partition stays visible in `/healthz` until its source closes it, or an operator has moved its position:
+    /// then it is handed back as one that somebody else has taken, and the source opens it anew.
     async fn stand_still(&self, stream: &Stream, health: &LoopHandle) {
-        if let Some(reason) = stream.stopped() {
-            error!(consumer = %self.consumer, place = ?stream, reason, "the partition stands still");
-            health.stopped(reason);
-            stream.0.closing.cancelled().await;
+        let Some(reason) = stream.stopped() else { return };
+        let shared = &stream.0;
+        error!(position = %shared.key, reason, "the partition stands still");
+        health.stopped(reason);
+        loop {
+            tokio::select! {
+                biased;
+                () = shared.closing.cancelled() => return,
+                () = tokio::time::sleep(LOOK_FOR_A_MOVE) => {}
+            }
+            let Some(owner) = shared.owner.get().filter(|_| !stream.is_fenced()) else { continue };
+            // Says nothing and changes nothing, but only an owner may say it.
+            if let Err(e) = self.store.record_progress(owner, Progress::default()).await
+                && e.class == ErrorClass::Fenced
+            {
+                info!(position = %shared.key, "the position was moved or taken over; beginning anew");
+                shared.mark_fenced();
+            }
         }
     }
 
@@ -93,12 +148,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         if !shared.positioned {
             return Some(CrashGuard::up_for(0));
         }
-        let key = PositionKey {
-            consumer: self.consumer.clone(),
-            topic: Arc::clone(&shared.topic),
-            partition: shared.partition,
-        };
-        let owner = self.persist(stream, health, || self.store.acquire(&key)).await?;
+        let owner = self.persist(stream, health, || self.store.acquire(&shared.key)).await?;
         failpoint("after-acquire");
         let guard = self.guard_for(&owner);
         shared.owner.set(owner.clone()).ok()?;
@@ -108,13 +158,16 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
                 return None;
             }
             tokio::select! {
-                () = shared.start_known.notified() => {}
+                biased;
                 () = shared.closing.cancelled() => return None,
+                () = shared.start_known.notified() => {}
             }
         }
-        let start = *shared.start.get()?;
-        self.persist(stream, health, || self.store.begin_at(&owner, start)).await?;
-        info!(consumer = %self.consumer, topic = %shared.topic, partition = shared.partition, start, epoch = owner.epoch, "partition taken over");
+        let start = shared.start.get()?;
+        let begin =
+            Progress { next_offset: Some(start.offset), log: start.log.as_ref(), ..Progress::default() };
+        self.persist(stream, health, || self.store.record_progress(&owner, begin)).await?;
+        info!(consumer = %self.consumer, place = ?stream, start = start.offset, epoch = owner.epoch, "partition taken over");
         Some(guard)
     }
 
@@ -159,8 +212,9 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(TROUBLE_BACKOFF.delay(troubles)) => {}
+                biased;
                 () = shared.closing.cancelled() => return None,
+                () = tokio::time::sleep(TROUBLE_BACKOFF.delay(troubles)) => {}
             }
         }
     }

@@ -6,9 +6,10 @@ use metrics::counter;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::clock::Clock;
 use crate::error::describe;
 use crate::monitor::Monitor;
-use crate::store::{Admin, Retention};
+use crate::store::{Admin, PurgePass, PurgeProgress, Retention};
 
 /// Purges every `every` until `stop`. The first pass comes after one interval, not at once: a consumer that was down must
 /// first get the chance to see its last messages again while their receipts are still there.
@@ -16,6 +17,7 @@ pub async fn purge_loop<S: Admin>(
     store: S,
     retention: Vec<Retention>,
     every: Duration,
+    clock: Clock,
     monitor: Monitor,
     stop: CancellationToken,
 ) {
@@ -25,13 +27,25 @@ pub async fn purge_loop<S: Admin>(
     let mut wait = every;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
+            biased;
             () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
         }
         health.busy();
-        match store.purge(&retention, false).await {
+        // Each step is a success of its own: a long pass is not a loop that stands still.
+        let progress = |step: PurgeProgress| {
+            purged_total.increment(step.removed);
+            health.succeeded();
+        };
+        let pass = PurgePass {
+            retention: &retention,
+            now_ms: clock.now_ms(),
+            dry_run: false,
+            stop: &stop,
+            progress: &progress,
+        };
+        match store.purge(pass).await {
             Ok(purged) => {
-                purged_total.increment(purged.receipts);
                 if purged.receipts > 0 || purged.partitions > 0 {
                     info!(receipts = purged.receipts, partitions = purged.partitions, "purged");
                 }

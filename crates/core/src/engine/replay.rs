@@ -21,20 +21,43 @@ pub enum Replayed {
     Duplicate,
     /// The handler failed again; the letter stays as it was.
     Failed(String),
+    /// An earlier letter of the same key has to be replayed first: the one with this number.
+    Behind(i64),
+    /// The letter belongs to another consumer than the handler; it stays as it was.
+    OfAnother(String),
 }
 
-/// Replays one dead letter. The receipt that was written when it was parked stays, so a copy that arrives later is still
-/// skipped. A letter without an id gets the one that `identity` finds now.
+/// Whose dead letter is replayed, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Replay<'a> {
+    /// The consumer that the handler belongs to.
+    pub consumer: &'a ConsumerName,
+    /// How a letter without an id gets one.
+    pub identity: &'a Identity,
+    /// Whether a letter must not pass an earlier one of its key, as under [`OnFailure::ParkKey`](crate::OnFailure::ParkKey).
+    pub in_order: bool,
+}
+
+/// Replays one dead letter. The receipt that was written when it was parked becomes as young as a new one, so a copy that
+/// arrives later is still skipped. A letter without an id gets the one that `identity` finds now.
 pub async fn replay<S: Store, A: Apply<S>>(
     store: &S,
     apply: &A,
-    identity: &Identity,
+    how: Replay<'_>,
     number: i64,
 ) -> Result<Replayed, BoxError> {
     let Some((mut txn, stored)) = store.take_dead(number).await? else {
         return Ok(Replayed::Gone);
     };
-    let consumer = ConsumerName::new(stored.consumer.clone())?;
+    let Replay { consumer, identity, in_order } = how;
+    if stored.consumer != consumer.as_str() {
+        store.rollback(txn).await;
+        return Ok(Replayed::OfAnother(stored.consumer));
+    }
+    if in_order && let Some(first) = store.letter_before(&mut txn, &stored).await? {
+        store.rollback(txn).await;
+        return Ok(Replayed::Behind(first));
+    }
     // A letter that was parked with an id has its receipt; one without gets both now, or turns out to be a copy.
     let has_receipt = stored.letter.message_id.is_some();
     let message = match message_of(stored, identity) {
@@ -44,11 +67,11 @@ pub async fn replay<S: Store, A: Apply<S>>(
             return Ok(Replayed::Failed(reason));
         }
     };
-    if !has_receipt && !claim_one(store, &mut txn, &consumer, &message).await?.is_fresh() {
+    if !has_receipt && !claim_one(store, &mut txn, consumer, &message).await?.is_fresh() {
         store.commit(txn, None).await?;
         return Ok(Replayed::Duplicate);
     }
-    let (applied, events) = cause::of_consumer(&consumer, apply.apply(&mut txn, &[message])).await;
+    let (applied, events) = cause::of_consumer(consumer, apply.apply(&mut txn, &[message])).await;
     match applied {
         Ok(()) => {
             store.commit(txn, None).await?;

@@ -1,28 +1,35 @@
 //! Brings a batch to its end: applied, retried, cut, parked or halted.
 
-use std::error::Error;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{error, info, warn};
 
 use super::Engine;
+use super::blame::{Blame, Next};
+use super::guard::Guarded;
+use super::probe::Others;
 use super::transact::{Item, Task, Trouble};
-use crate::error::{Outcome, describe};
+use crate::error::describe;
 use crate::handler::Apply;
 use crate::isolate::cut;
+use crate::mistake::mistaken;
 use crate::monitor::LoopHandle;
-use crate::policy::{OnFailure, RetryPolicy};
+use crate::policy::RetryPolicy;
 use crate::store::Store;
 use crate::stream::Shared;
 
-/// How long to wait between tries when the database is in trouble. No attempts are counted and there is no end: the
-/// process stays up and `/healthz` says so.
+/// How long to wait between tries when no message is to blame. No attempts are counted and there is no end: the process
+/// stays up and `/healthz` says so.
 pub(crate) const TROUBLE_BACKOFF: RetryPolicy = RetryPolicy {
     attempts: u32::MAX,
     backoff_min: Duration::from_millis(50),
     backoff_max: Duration::from_secs(5),
 };
+
+/// After this many failures in a row for a passing reason, a batch is made smaller: it may be too large for something.
+const TROUBLES_BEFORE_CUT: u32 = 2;
 
 /// How a batch ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,138 +42,178 @@ pub(crate) enum End {
     Stopped(String),
 }
 
+/// A part of a batch that is run as one transaction.
+#[derive(Debug)]
+struct Part {
+    range: Range<usize>,
+    task: Task,
+    /// Failures that are nobody's fault.
+    troubles: u32,
+    /// Failures that count as attempts of the one message.
+    failures: u32,
+}
+
+impl Part {
+    fn of(range: Range<usize>) -> Self {
+        Self { range, task: Task::Apply, troubles: 0, failures: 0 }
+    }
+
+    fn is_one_message(&self) -> bool {
+        self.range.len() == 1
+    }
+}
+
+/// Where the batch comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct Settling<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) lane: usize,
+    pub(crate) items: &'a Arc<Vec<Item>>,
+    /// Set when the batch is one message under the crash guard.
+    pub(crate) guarded: Option<&'a Guarded<'a>>,
+    pub(crate) health: &'a LoopHandle,
+}
+
 impl<S: Store, A: Apply<S>> Engine<S, A> {
-    /// Settles all items in their order. `attempt` is the recorded attempt when they run one at a time.
-    pub(crate) async fn settle(
-        self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        items: &Arc<Vec<Item>>,
-        first_task: Task,
-        attempt: Option<i64>,
-        health: &LoopHandle,
-    ) -> End {
+    /// Settles all items in their order.
+    pub(crate) async fn settle(self: &Arc<Self>, batch: Settling<'_>) -> End {
+        let Settling { shared, items, health, .. } = batch;
         // Parts still to do, the next one on top. Parts run strictly one after another, so order per key holds.
-        let mut parts = vec![(0..items.len(), first_task)];
-        let mut troubles = 0_u32;
-        let mut failures = 0_u32;
-        while let Some((range, task)) = parts.pop() {
-            let trouble = match self.transact(shared, items, range.clone(), task.clone(), attempt).await {
+        let mut parts = vec![Part::of(0..items.len())];
+        while let Some(mut part) = parts.pop() {
+            let (range, task) = (part.range.clone(), part.task.clone());
+            let run = match batch.guarded {
+                Some(guarded) => self.transact_alone(shared, items, range, task, guarded).await,
+                None => self.transact(shared, items, range, task, None).await,
+            };
+            let trouble = match run {
                 Ok(()) => {
-                    (troubles, failures) = (0, 0);
                     health.succeeded();
+                    health.alarm(None);
                     continue;
                 }
                 Err(trouble) => trouble,
             };
-            let wait = match trouble {
-                Trouble::Fenced => {
-                    shared.mark_fenced();
-                    return End::Stopped(
-                        "another process has taken over this partition; nothing of the last batch was applied here"
-                            .to_owned(),
-                    );
-                }
-                Trouble::Transient(reason) => {
-                    troubles += 1;
-                    self.report_trouble(shared, &reason, troubles, health);
-                    parts.push((range, task));
-                    TROUBLE_BACKOFF.delay(troubles)
-                }
-                Trouble::Failed { at, error: _ } if range.len() > 1 => {
-                    parts.extend(cut(range, at).into_iter().rev().map(|part| (part, Task::Apply)));
+            match self.after_trouble(batch, &mut part, trouble).await {
+                Next::Cut(culprit) => {
+                    parts.extend(cut(part.range, culprit).into_iter().rev().map(Part::of));
                     continue;
                 }
-                Trouble::Failed { error, .. } if matches!(task, Task::Park { .. }) => {
-                    let (message, reason) = (describe_item(&items[range.start]), describe(error.as_ref()));
-                    return End::Stopped(format!("{message} cannot be kept as a dead letter: {reason}"));
+                Next::Park(error) => {
+                    part.task = Task::Park { error, attempts: part.failures };
+                    parts.push(part);
+                    continue;
                 }
-                Trouble::Failed { error, .. } => {
-                    failures += 1;
-                    let reason = describe(error.as_ref());
-                    match self.after_failure(
-                        &items[range.start],
-                        failures,
-                        outcome_of(error.as_ref()).as_ref(),
-                        &reason,
-                    ) {
-                        Next::Retry(wait) => {
-                            health.failed(reason);
-                            self.meters.retried.increment(1);
-                            parts.push((range, task));
-                            wait
-                        }
-                        Next::Park => {
-                            parts.push((range, Task::Park { error: reason, attempts: failures }));
-                            continue;
-                        }
-                        Next::Halt(reason) => return End::Stopped(reason),
+                Next::Stop(reason) => return End::Stopped(reason),
+                Next::Again(wait) => {
+                    parts.push(part);
+                    tokio::select! {
+                        biased;
+                        () = shared.closing.cancelled() => return End::Closing,
+                        () = tokio::time::sleep(wait) => {}
                     }
                 }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = shared.closing.cancelled() => return End::Closing,
-            }
-            if shared.closing.is_cancelled() {
-                return End::Closing;
             }
         }
         End::Settled
     }
 
-    fn after_failure(&self, item: &Item, failures: u32, outcome: Option<&Outcome>, reason: &str) -> Next {
-        let rejected = matches!(outcome, Some(Outcome::Reject { .. }));
-        let message = describe_item(item);
-        if !rejected && failures < self.settings.retry.attempts {
-            warn!(consumer = %self.consumer, id = message, attempt = failures, reason, "the message failed and will be tried again");
-            return Next::Retry(match outcome {
-                Some(Outcome::RetryAfter { delay, .. }) => *delay,
-                _ => self.settings.retry.delay(failures),
-            });
+    async fn after_trouble(self: &Arc<Self>, batch: Settling<'_>, part: &mut Part, trouble: Trouble) -> Next {
+        let Settling { shared, items, health, .. } = batch;
+        let item = &items[part.range.start];
+        match trouble {
+            Trouble::Fenced => {
+                shared.mark_fenced();
+                Next::Stop(
+                    "another process has taken over this partition; nothing of the last batch was applied here"
+                        .to_owned(),
+                )
+            }
+            Trouble::BeginAnew(reason) => {
+                shared.begin_anew();
+                Next::Stop(format!("the answer to a commit got lost, so the partition begins anew: {reason}"))
+            }
+            Trouble::KeepsCrashing(reason) => {
+                shared.keep_attempts();
+                Next::Stop(format!(
+                    "halted at {item}: {reason}. To try it again: `oncebox position move --consumer {} --topic {} \
+                     --partition {} --to {}`; to skip it, --to {} with --accept-loss",
+                    shared.key.consumer,
+                    shared.key.topic,
+                    shared.key.partition,
+                    item.offset(),
+                    item.offset() + 1
+                ))
+            }
+            Trouble::Away(reason) => {
+                part.troubles += 1;
+                self.report_trouble(shared, &reason, part.troubles, health);
+                Next::Again(TROUBLE_BACKOFF.delay(part.troubles))
+            }
+            Trouble::Transient { reason, counts }
+                if counts && part.is_one_message() && !mistaken("TransientNeverCounts") =>
+            {
+                part.failures += 1;
+                self.blame(batch, part.range.start, part.failures, reason.into(), Blame::Unsure).await
+            }
+            Trouble::Transient { reason, .. } => {
+                part.troubles += 1;
+                self.report_trouble(shared, &reason, part.troubles, health);
+                let cut = part.troubles >= TROUBLES_BEFORE_CUT && !mistaken("BatchNeverCut");
+                if cut && !part.is_one_message() {
+                    return Next::Cut(None);
+                }
+                Next::Again(TROUBLE_BACKOFF.delay(part.troubles))
+            }
+            Trouble::Environment { at, .. } | Trouble::Failed { at, .. } if !part.is_one_message() => {
+                Next::Cut(at)
+            }
+            Trouble::Failed { error, .. } if matches!(part.task, Task::Park { .. }) => {
+                let reason = describe(error.as_ref());
+                Next::Stop(format!("{item} cannot be kept as a dead letter: {reason}"))
+            }
+            Trouble::Environment { error, .. } => {
+                let applies = matches!(part.task, Task::Apply);
+                if applies && self.how_others_do(batch, part.range.start).await == Others::Succeed {
+                    part.failures += 1;
+                    return self.blame(batch, part.range.start, part.failures, error, Blame::Message).await;
+                }
+                part.troubles += 1;
+                self.wait_until_mended(batch, item, &describe(error.as_ref()), part.troubles)
+            }
+            Trouble::Failed { error, .. } => {
+                part.failures += 1;
+                self.blame(batch, part.range.start, part.failures, error, Blame::Message).await
+            }
+            Trouble::NothingToTry => Next::Again(Duration::ZERO),
         }
-        if self.settings.on_failure == OnFailure::Halt {
-            return Next::Halt(format!(
-                "halted at {message} after {failures} attempts: {reason}. Mend the cause and restart, or set on_failure to \
-                 \"park\""
-            ));
+    }
+
+    /// The world is to blame: nothing is given up, and it goes on by itself when the cause is mended.
+    pub(super) fn wait_until_mended(
+        &self,
+        batch: Settling<'_>,
+        item: &Item,
+        reason: &str,
+        troubles: u32,
+    ) -> Next {
+        batch.health.alarm(Some(format!("stands still at {item}: {reason}")));
+        if troubles.is_power_of_two() {
+            error!(
+                position = %batch.shared.key, message = %item, tries = troubles, reason,
+                "standing still: no message is to blame. Mend the cause; it goes on by itself"
+            );
         }
-        error!(consumer = %self.consumer, id = message, attempts = failures, reason, "the message is given up: see `oncebox dead list`");
-        Next::Park
+        Next::Again(TROUBLE_BACKOFF.delay(troubles))
     }
 
     /// Says it at the first time and then ever more seldom: a database that is away must not flood the log.
     pub(crate) fn report_trouble(&self, shared: &Shared, reason: &str, troubles: u32, health: &LoopHandle) {
         health.failed(reason);
-        let place = format!("{}/{}", shared.topic, shared.partition);
         if troubles.is_power_of_two() {
-            warn!(consumer = %self.consumer, place, tries = troubles, reason, "the database is in trouble; trying again");
+            warn!(position = %shared.key, tries = troubles, reason, "the database is in trouble; trying again");
         } else {
-            info!(consumer = %self.consumer, place, tries = troubles, "still trying");
+            info!(position = %shared.key, tries = troubles, "still trying");
         }
-    }
-}
-
-enum Next {
-    Retry(Duration),
-    Park,
-    Halt(String),
-}
-
-/// What the handler asked for, even when it was wrapped by a context.
-fn outcome_of(error: &(dyn Error + 'static)) -> Option<Outcome> {
-    let mut cause = Some(error);
-    while let Some(inner) = cause {
-        if let Some(outcome) = inner.downcast_ref::<Outcome>() {
-            return Some(outcome.clone());
-        }
-        cause = inner.source();
-    }
-    None
-}
-
-fn describe_item(item: &Item) -> String {
-    match item {
-        Item::Fit(message, _) => format!("{} at {}", message.id(), message.record().coordinates()),
-        Item::Unfit(unfit) => unfit.record.coordinates(),
     }
 }

@@ -1,7 +1,8 @@
 //! One transaction: claim → handler on the fresh messages → dead letters → position → commit.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +14,9 @@ use crate::cause;
 use crate::error::{BoxError, ErrorClass, StoreError, describe};
 use crate::failpoint::failpoint;
 use crate::handler::Apply;
-use crate::message::Message;
+use crate::log::LogMark;
+use crate::message::{Message, Record};
+use crate::mistake::mistaken;
 use crate::names::Tenant;
 use crate::policy::{OnFailure, StalePolicy};
 use crate::receipt::ReceiptKey;
@@ -30,10 +33,23 @@ pub(crate) enum Item {
 }
 
 impl Item {
-    pub(crate) fn offset(&self) -> i64 {
+    pub(crate) fn record(&self) -> &Record {
         match self {
-            Self::Fit(message, _) => message.record().offset,
-            Self::Unfit(unfit) => unfit.record.offset,
+            Self::Fit(message, _) => message.record(),
+            Self::Unfit(unfit) => &unfit.record,
+        }
+    }
+
+    pub(crate) fn offset(&self) -> i64 {
+        self.record().offset
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fit(message, _) => write!(f, "{} at {}", message.id(), message.record().coordinates()),
+            Self::Unfit(unfit) => f.write_str(&unfit.record.coordinates()),
         }
     }
 }
@@ -45,26 +61,63 @@ pub(crate) enum Task {
     Apply,
     /// Give the (single) message up.
     Park { error: String, attempts: u32 },
+    /// Run the handler, and undo what it did.
+    Probe,
 }
 
 /// Why a transaction did not commit.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// Try the same again; nobody is to blame.
-    Transient(String),
+    /// The database is not there.
+    Away(String),
+    /// Something was in the way. Counts, if it was while the handler ran or committed, against a message that ran alone:
+    /// it may itself be what is in the way.
+    Transient { reason: String, counts: bool },
+    /// A statement or the database is wrong; seen at the message at that index, if it is known.
+    Environment { at: Option<usize>, error: BoxError },
     /// Another process owns the partition.
     Fenced,
     /// The message at that index is to blame, if it is known.
     Failed { at: Option<usize>, error: BoxError },
+    /// The (single) message has ended the process too often, and no message may be given up.
+    KeepsCrashing(String),
+    /// The partition has to be taken over anew, by whomever, although it is still ours.
+    BeginAnew(String),
+    /// A probe found only a copy.
+    NothingToTry,
+}
+
+impl Trouble {
+    fn new(class: ErrorClass, at: Option<usize>, error: BoxError) -> Self {
+        match class {
+            ErrorClass::Away => Self::Away(describe(error.as_ref())),
+            ErrorClass::Transient => Self::Transient { reason: describe(error.as_ref()), counts: false },
+            ErrorClass::Environment => Self::Environment { at, error },
+            ErrorClass::Fenced => Self::Fenced,
+            ErrorClass::Failed => Self::Failed { at, error },
+        }
+    }
+
+    /// It happened while the handler ran, or at the commit of what it did.
+    fn of_the_handler(mut self) -> Self {
+        if let Self::Transient { counts, .. } = &mut self {
+            *counts = true;
+        }
+        self
+    }
+
+    /// The index counts from the beginning of the batch, not of the part.
+    fn in_part_from(mut self, start: usize) -> Self {
+        if let Self::Environment { at: Some(at), .. } | Self::Failed { at: Some(at), .. } = &mut self {
+            *at += start;
+        }
+        self
+    }
 }
 
 impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Self {
-        match error.class {
-            ErrorClass::Transient => Self::Transient(describe(&error)),
-            ErrorClass::Fenced => Self::Fenced,
-            ErrorClass::Failed => Self::Failed { at: None, error: error.into() },
-        }
+        Self::new(error.class, None, error.into())
     }
 }
 
@@ -81,14 +134,22 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
     ) -> Result<(), Trouble> {
         let (engine, shared, items) = (Arc::clone(self), Arc::clone(shared), Arc::clone(items));
         let start = range.start;
-        let running =
-            tokio::spawn(async move { engine.transaction(&shared, &items[range], &task, attempt).await });
-        match running.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(Trouble::Failed { at, error })) => {
-                Err(Trouble::Failed { at: at.map(|at| start + at), error })
+        // Who runs with an attempt written down has the turn alone already.
+        let beside = match attempt {
+            None => Some(self.settings.turn.beside_others().await),
+            Some(_) => None,
+        };
+        let running = tokio::spawn(async move {
+            let _beside = beside;
+            let passage = engine.gate.enter().await;
+            let result = engine.transaction(&shared, &items[range], &task, attempt).await;
+            if let Err(Trouble::Transient { counts: true, .. }) = &result {
+                engine.gate.collided(&passage);
             }
-            Ok(Err(trouble)) => Err(trouble),
+            result
+        });
+        match running.await {
+            Ok(result) => result.map_err(|trouble| trouble.in_part_from(start)),
             Err(ended) => Err(Trouble::Failed { at: None, error: panic_error(ended) }),
         }
     }
@@ -101,7 +162,7 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         attempt: Option<i64>,
     ) -> Result<(), Trouble> {
         let began = Instant::now();
-        let candidates = first_copies(items);
+        let (candidates, mut collisions) = first_copies(items);
         let claims: Vec<Claim<'_>> = candidates
             .iter()
             .map(|(_, key, message)| Claim {
@@ -110,7 +171,9 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
                 message_id: message.id().as_str(),
             })
             .collect();
-        let Claimed { mut txn, fresh } = self.store.claim(&self.consumer, &claims).await?;
+        let claimed = self.store.claim(&self.consumer, &claims).await?;
+        let Claimed { mut txn, fresh, .. } = claimed;
+        collisions.extend(claimed.collisions.into_iter().map(|at| candidates[at].0));
         failpoint("after-claim");
 
         let mut fresh: Vec<(usize, Message)> = candidates
@@ -120,8 +183,8 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             .map(|((at, _, message), _)| (*at, (*message).clone()))
             .collect();
         let mut letters: Vec<DeadLetter> = items.iter().filter_map(unfit_letter).collect();
-        let fit = items.len() - letters.len();
-        let duplicates = (fit - fresh.len()) as u64;
+        letters.extend(collisions.iter().filter_map(|at| collision_letter(&items[*at])));
+        let duplicates = (items.len() - letters.len() - fresh.len()) as u64;
 
         let prepared = self.set_aside(&mut txn, shared, task, &mut fresh, &mut letters).await;
         let (result, events) = match prepared {
@@ -140,29 +203,57 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             self.store.rollback(txn).await;
             return Err(trouble);
         }
+        if matches!(task, Task::Probe) {
+            self.store.rollback(txn).await;
+            return if fresh.is_empty() { Err(Trouble::NothingToTry) } else { Ok(()) };
+        }
         failpoint("after-handler");
 
         let offsets: Vec<i64> = items.iter().map(Item::offset).collect();
-        let next_offset = shared.next_if_done(&offsets);
+        let mark = items.last().map(|item| LogMark::of(item.record()));
+        let mut progress = shared.progress_if_done(&offsets, mark);
+        // With several lanes the position may end up between the records of this batch.
+        let below = items.iter().rev().find(|item| Some(item.offset()) < progress.next_offset);
+        if let Some(below) = below
+            && progress.mark.is_none_or(|mark| mark.offset < below.offset())
+        {
+            progress.mark = Some(LogMark::of(below.record()));
+        }
         let advance = shared.owner.get().filter(|_| shared.positioned).map(|owner| Advance {
             owner,
-            next_offset,
+            progress,
             applied: fresh.len() as u64,
             duplicates,
             settled_attempt: attempt,
         });
-        self.store.commit(txn, advance).await?;
+        if mistaken("AckBeforeCommit") {
+            shared.settle(&offsets, mark, &progress);
+        }
+        self.store.commit(txn, advance).await.map_err(|e| self.not_committed(shared, e))?;
         failpoint("after-commit");
+        if !fresh.is_empty() {
+            self.streak.one_applied();
+        }
         if events {
             wake::events_committed();
         }
-        shared.settle(&offsets, next_offset);
+        shared.settle(&offsets, mark, &progress);
 
         self.meters.applied.increment(fresh.len() as u64);
         self.meters.duplicate.increment(duplicates);
         self.meters.dead.increment(letters.len() as u64);
         self.meters.committed(items.len(), began.elapsed());
         Ok(())
+    }
+
+    /// A commit that failed, or whose answer got lost. One lane runs its batch again and finds out. Of several lanes nobody
+    /// could tell any more how many commits the database must know, so the partition begins anew.
+    fn not_committed(&self, shared: &Shared, error: StoreError) -> Trouble {
+        let unknown = error.class == ErrorClass::Away;
+        if unknown && shared.lanes.len() > 1 && shared.owner.get().is_some() {
+            return Trouble::BeginAnew(describe(&error));
+        }
+        Trouble::from(error).of_the_handler()
     }
 
     /// Moves the fresh messages that must not be applied now to the dead letters.
@@ -191,13 +282,11 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
                 },
             );
         }
-        if self.settings.on_failure == OnFailure::ParkKey
-            && let Some(owner) = shared.owner.get()
-        {
+        if self.settings.on_failure == OnFailure::ParkKey {
             let keys: Vec<&[u8]> = fresh.iter().filter_map(|(_, m)| m.key()).collect();
             if !keys.is_empty() {
                 let parked: HashSet<Vec<u8>> =
-                    self.store.parked_keys(txn, &owner.key, &keys).await?.into_iter().collect();
+                    self.store.parked_keys(txn, &shared.key, &keys).await?.into_iter().collect();
                 // Behind a letter of this very batch, too.
                 let here: Vec<(Bytes, i64)> = letters
                     .iter()
@@ -226,29 +315,30 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         failpoint("before-handler");
         let messages: Vec<Message> = fresh.iter().map(|(_, message)| message.clone()).collect();
         self.apply.apply(txn, &messages).await.map_err(|failure| {
-            match S::classify(failure.error.as_ref() as &(dyn Error + 'static)) {
-                ErrorClass::Transient => Trouble::Transient(describe(failure.error.as_ref())),
-                ErrorClass::Fenced => Trouble::Fenced,
-                ErrorClass::Failed => Trouble::Failed {
-                    at: failure.at.and_then(|at| fresh.get(at)).map(|(item, _)| *item),
-                    error: failure.error,
-                },
-            }
+            let class = S::classify(failure.error.as_ref() as &(dyn Error + 'static));
+            let at = failure.at.and_then(|at| fresh.get(at)).map(|(item, _)| *item);
+            Trouble::new(class, at, failure.error).of_the_handler()
         })
     }
 }
 
-/// The first copy of each message in the batch; later copies are duplicates without asking the database.
-fn first_copies(items: &[Item]) -> Vec<(usize, ReceiptKey, &Message)> {
-    let mut seen = HashSet::with_capacity(items.len());
-    items
-        .iter()
-        .enumerate()
-        .filter_map(|(at, item)| match item {
-            Item::Fit(message, key) => seen.insert(key).then_some((at, *key, message)),
-            Item::Unfit(_) => None,
-        })
-        .collect()
+/// The first copy of each message in the batch; later copies are duplicates without asking the database. Also the places of
+/// messages that are no copies although they have the key of an earlier one.
+fn first_copies(items: &[Item]) -> (Vec<(usize, ReceiptKey, &Message)>, Vec<usize>) {
+    let mut seen: HashMap<ReceiptKey, &Message> = HashMap::with_capacity(items.len());
+    let (mut first, mut collisions) = (Vec::with_capacity(items.len()), Vec::new());
+    for (at, item) in items.iter().enumerate() {
+        let Item::Fit(message, key) = item else { continue };
+        match seen.insert(*key, message) {
+            None => first.push((at, *key, message)),
+            Some(other) if (other.tenant(), other.id()) == (message.tenant(), message.id()) => {}
+            Some(other) => {
+                seen.insert(*key, other);
+                collisions.push(at);
+            }
+        }
+    }
+    (first, collisions)
 }
 
 fn divert(
@@ -287,6 +377,14 @@ fn unfit_letter(item: &Item) -> Option<DeadLetter> {
             attempts: 0,
         }),
     }
+}
+
+/// It has no receipt of its own, so nobody could tell its copies.
+fn collision_letter(item: &Item) -> Option<DeadLetter> {
+    let Item::Fit(message, _) = item else { return None };
+    let error = "its receipt has the key of another message's receipt, which nobody meets by accident: the id was made up to \
+                 collide. It was not applied";
+    Some(DeadLetter { message_id: None, ..letter(message, format!("message {}: {error}", message.id()), 0) })
 }
 
 fn panic_error(ended: tokio::task::JoinError) -> BoxError {

@@ -23,7 +23,7 @@ use crate::stream::Stream;
 
 /// An inbox that is being described. Ends with one of [`Inbox::handler`], [`Inbox::typed`], [`Inbox::batch_handler`] or
 /// [`Inbox::service`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Inbox<S> {
     store: S,
     consumer: ConsumerName,
@@ -179,16 +179,26 @@ impl<S: Store + Admin, A: Apply<S>> Worker<S, A> {
         let stop = CancellationToken::new();
         let retention =
             vec![Retention { consumer: self.engine.consumer.clone(), keep: self.engine.settings.retention }];
-        let purge = tokio::spawn(purge_loop(
+        let mut purge = tokio::spawn(purge_loop(
             self.engine.store.clone(),
             retention,
             self.engine.settings.purge_every,
+            self.engine.settings.clock,
             self.engine.monitor.clone(),
             stop.clone(),
         ));
-        let serving = tokio::spawn(self.serve(source, stop.clone()));
-        shutdown.await;
+        let mut serving = tokio::spawn(self.serve(source, stop.clone()));
+        // Before the stop only a panic ends one of them, and half an inbox is none: the other one ends too.
+        let early = tokio::select! {
+            biased;
+            ended = &mut serving => Some(ended),
+            ended = &mut purge => Some(ended),
+            () = shutdown => None,
+        };
         stop.cancel();
+        if let Some(ended) = early {
+            return Ok(ended?);
+        }
         serving.await?;
         purge.await?;
         Ok(())
@@ -219,8 +229,9 @@ impl<S: Store, A: Apply<S>> Worker<S, A> {
             health.failed(&reason);
             error!(consumer = %self.engine.consumer, reason, "the source ended; starting it again");
             tokio::select! {
-                () = tokio::time::sleep(backoff.delay(ended_early)) => {}
+                biased;
                 () = stop.cancelled() => {}
+                () = tokio::time::sleep(backoff.delay(ended_early)) => {}
             }
             health.idle();
         }
@@ -237,7 +248,14 @@ impl<S: Store, A: Apply<S>> Worker<S, A> {
             start: self.engine.settings.start,
             monitor: self.engine.monitor.clone(),
             opener: Arc::new(move |open| {
-                let stream = Stream::new(open, engine.settings.lanes, engine.settings.batch);
+                let settings = &engine.settings;
+                let stream = Stream::new(
+                    engine.consumer.clone(),
+                    open,
+                    settings.lanes,
+                    settings.batch,
+                    settings.clock,
+                );
                 runtime.spawn(Arc::clone(&engine).run_partition(stream.clone()));
                 stream
             }),

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
@@ -61,7 +62,7 @@ impl<S: OutboxAdmin> Dispatcher<S> {
     pub(super) async fn run(mut self, stop: &CancellationToken) {
         let health = self.inner.monitor.register("relay-look", "");
         let mut listener = Listener::new();
-        let mut changes = self.inner.shards.subscribe();
+        let mut heard = self.inner.shards.heard();
         let mut poll = POLL_MIN;
         let mut expectant_until = Instant::now();
         while !stop.is_cancelled() {
@@ -79,19 +80,20 @@ impl<S: OutboxAdmin> Dispatcher<S> {
                 }
             }
             tokio::select! {
-                wake = listener.wait(poll) => match wake {
-                    Wake::Committed => poll = POLL_MIN,
-                    Wake::Expected => expectant_until = Instant::now() + EXPECTANT,
-                    Wake::Poll => {}
-                },
+                biased;
+                () = stop.cancelled() => {}
                 Some(ended) = self.running.units.join_next() => {
                     self.ended(ended);
                     while let Some(ended) = self.running.units.try_join_next() {
                         self.ended(ended);
                     }
                 }
-                () = changes.next() => {}
-                () = stop.cancelled() => {}
+                () = self.inner.shards.change(&mut heard) => {}
+                wake = listener.wait(poll) => match wake {
+                    Wake::Committed => poll = POLL_MIN,
+                    Wake::Expected => expectant_until = Instant::now() + EXPECTANT,
+                    Wake::Poll => {}
+                },
             }
         }
         self.drain().await;

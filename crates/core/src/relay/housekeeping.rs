@@ -22,8 +22,9 @@ pub async fn purge_published_loop<S: OutboxAdmin>(
     health.idle();
     loop {
         tokio::select! {
-            () = tokio::time::sleep(every) => {}
+            biased;
             () = stop.cancelled() => return,
+            () = tokio::time::sleep(every) => {}
         }
         health.busy();
         match store.purge_published(keep).await {

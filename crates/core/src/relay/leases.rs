@@ -1,7 +1,6 @@
 //! Keeps this relay's shards, and shares them with the other relays.
 
-use std::time::Instant;
-
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -33,8 +32,9 @@ impl<S: OutboxAdmin> Inner<S> {
                 continue;
             }
             tokio::select! {
-                () = tokio::time::sleep(self.settings.lease / 4) => {}
+                biased;
                 () = stop.cancelled() => {}
+                () = tokio::time::sleep(self.settings.lease / 4) => {}
             }
         }
     }

@@ -5,11 +5,14 @@
 //! speeds are covered by a margin).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::time::Instant;
 
+use crate::monitor::lock;
 use crate::outbox::{Lease, Leases};
+use crate::signal::{Heard, Signal};
 
 /// A lease and when it ends if it is not renewed.
 #[derive(Debug, Clone, Copy)]
@@ -28,13 +31,14 @@ struct Assignment {
 /// What this relay owns. Shared by its tasks.
 #[derive(Debug)]
 pub(super) struct Shards {
-    assignment: watch::Sender<Assignment>,
+    assignment: Mutex<Assignment>,
+    changed: Signal,
     duration: Duration,
 }
 
 impl Shards {
     pub(super) fn new(duration: Duration) -> Self {
-        Self { assignment: watch::Sender::new(Assignment::default()), duration }
+        Self { assignment: Mutex::default(), changed: Signal::new(), duration }
     }
 
     /// The database has answered what was asked at `asked`.
@@ -44,23 +48,25 @@ impl Shards {
             leases.held.iter().map(|lease| (lease.shard, Held { epoch: lease.epoch, until })).collect();
         let surplus = held.len().saturating_sub(leases.fair_share);
         let leaving = held.keys().rev().take(surplus).copied().collect();
-        self.assignment.send_replace(Assignment { held, leaving });
+        *lock(&self.assignment) = Assignment { held, leaving };
+        self.changed.send();
     }
 
     /// These were given back.
     pub(super) fn released(&self, shards: &[u16]) {
-        self.assignment.send_modify(|assignment| {
-            for shard in shards {
-                assignment.held.remove(shard);
-                assignment.leaving.remove(shard);
-            }
-        });
+        let mut assignment = lock(&self.assignment);
+        for shard in shards {
+            assignment.held.remove(shard);
+            assignment.leaving.remove(shard);
+        }
+        drop(assignment);
+        self.changed.send();
     }
 
     /// What new work may be begun with.
     pub(super) fn usable(&self) -> Vec<Lease> {
         let now = Instant::now();
-        let assignment = self.assignment.borrow();
+        let assignment = lock(&self.assignment);
         let usable = assignment
             .held
             .iter()
@@ -70,26 +76,33 @@ impl Shards {
 
     /// All that is to be given back as soon as nothing of it is under way.
     pub(super) fn leaving(&self) -> Vec<u16> {
-        self.assignment.borrow().leaving.iter().copied().collect()
+        lock(&self.assignment).leaving.iter().copied().collect()
     }
 
     pub(super) fn count(&self) -> usize {
-        self.assignment.borrow().held.len()
+        lock(&self.assignment).held.len()
     }
 
-    pub(super) fn subscribe(&self) -> Changes {
-        Changes(self.assignment.subscribe())
+    /// What is known now of the shards; see [`Shards::change`].
+    pub(super) fn heard(&self) -> Heard {
+        self.changed.heard()
+    }
+
+    /// Completes when the shards have changed since.
+    pub(super) async fn change(&self, heard: &mut Heard) {
+        self.changed.next(heard).await;
     }
 
     /// Completes as soon as one of these leases is not ours any more.
     pub(super) async fn lost(&self, leases: &[Lease]) {
-        let mut changes = self.assignment.subscribe();
         loop {
-            let until = ends(&changes.borrow_and_update(), leases);
+            let mut heard = self.changed.heard();
+            let until = ends(&lock(&self.assignment), leases);
             let Some(until) = until.filter(|until| *until > Instant::now()) else { return };
             tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep_until(until.into()) => {}
+                biased;
+                () = self.changed.next(&mut heard) => {}
+                () = tokio::time::sleep_until(until) => {}
             }
         }
     }
@@ -102,18 +115,6 @@ fn ends(assignment: &Assignment, leases: &[Lease]) -> Option<Instant> {
         (held.epoch == lease.epoch).then_some(held.until)
     };
     leases.iter().map(end).collect::<Option<Vec<_>>>()?.into_iter().min()
-}
-
-/// Wakes when the shards have changed.
-#[derive(Debug)]
-pub(super) struct Changes(watch::Receiver<Assignment>);
-
-impl Changes {
-    pub(super) async fn next(&mut self) {
-        if self.0.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 
 use super::Inner;
 use super::routes::Route;
-use crate::error::{ErrorClass, describe};
+use crate::error::describe;
 use crate::failpoint::failpoint;
 use crate::outbox::{HeldEvent, Lease, OutboxAdmin, ParkedEvent, Settlement, StoredEvent};
 use crate::policy::{BatchBounds, RetryPolicy};
@@ -177,7 +177,7 @@ impl<S: OutboxAdmin> Inner<S> {
                 Err(error) => error,
             };
             tries += 1;
-            if tries == SETTLE_TRIES || error.class != ErrorClass::Transient {
+            if tries == SETTLE_TRIES || !error.class.may_pass() {
                 return Err(self.failed(unit, &describe(&error)));
             }
             tokio::time::sleep(backoff.delay(tries)).await;

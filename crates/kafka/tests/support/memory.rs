@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use oncebox_core::{
-    Advance, Claim, Claimed, ConsumerName, DeadLetter, ErrorClass, Failure, Message, Ownership, PositionKey,
-    ReceiptKey, Record, Store, StoreError, StoreResult, StoredDeadLetter,
+    Advance, Claim, Claimed, ConsumerName, DeadLetter, ErrorClass, Failure, LogId, LogMark, Message,
+    Ownership, PositionKey, Progress, ReceiptKey, Record, Store, StoreError, StoreResult, StoredDeadLetter,
 };
 
 #[derive(Clone, Default)]
@@ -23,10 +23,23 @@ pub struct Inner {
     pub pace: Duration,
 }
 
-#[derive(Default, Clone, Copy, Debug)]
+#[derive(Default, Clone, Debug)]
 pub struct Position {
     pub next: Option<i64>,
     pub epoch: i64,
+    pub log: Option<LogId>,
+    pub mark: Option<LogMark>,
+    pub floor: Option<i64>,
+    pub caught_up_ms: Option<i64>,
+}
+
+impl Position {
+    fn advance(&mut self, progress: &Progress<'_>) {
+        self.next = self.next.max(progress.next_offset);
+        self.log = progress.log.cloned().or(self.log.take());
+        self.mark = [self.mark, progress.mark].into_iter().flatten().max_by_key(|mark| mark.offset);
+        self.caught_up_ms = self.caught_up_ms.max(progress.caught_up_ms);
+    }
 }
 
 /// The effects of a transaction that is not committed yet.
@@ -62,7 +75,16 @@ impl Memory {
     }
 
     pub fn set_position(&self, topic: &str, partition: i32, next: i64) {
-        self.get().positions.entry((topic.to_owned(), partition)).or_default().next = Some(next);
+        self.change_position(topic, partition, |position| position.next = Some(next));
+    }
+
+    pub fn change_position(&self, topic: &str, partition: i32, change: impl FnOnce(&mut Position)) {
+        change(self.get().positions.entry((topic.to_owned(), partition)).or_default());
+    }
+
+    /// Everything about a position that is there.
+    pub fn stored(&self, topic: &str, partition: i32) -> Position {
+        self.get().positions[&(topic.to_owned(), partition)].clone()
     }
 
     pub fn records(&self) -> Vec<Record> {
@@ -88,7 +110,7 @@ impl Store for Memory {
         let inner = self.get();
         let fresh: Vec<bool> = claims.iter().map(|c| !inner.receipts.contains(&c.key)).collect();
         let receipts = claims.iter().map(|c| c.key).collect();
-        Ok(Claimed { txn: Txn { receipts, effects: Vec::new() }, fresh })
+        Ok(Claimed { txn: Txn { receipts, effects: Vec::new() }, fresh, collisions: Vec::new() })
     }
 
     async fn claim_within(
@@ -128,7 +150,7 @@ impl Store for Memory {
             if position.epoch != advance.owner.epoch {
                 return Err(StoreError::fenced("commit"));
             }
-            position.next = position.next.max(advance.next_offset);
+            position.advance(&advance.progress);
         }
         inner.receipts.extend(txn.receipts);
         inner.applied.extend(txn.effects);
@@ -149,15 +171,23 @@ impl Store for Memory {
             key: key.clone(),
             epoch: position.epoch,
             next_offset: position.next,
+            log: position.log.clone(),
+            mark: position.mark,
+            floor: position.floor,
+            was_retired: false,
             starts: 1,
+            commits: 0,
             attempts_recorded: false,
         })
     }
 
-    async fn begin_at(&self, owner: &Ownership, next_offset: i64) -> StoreResult<()> {
+    async fn record_progress(&self, owner: &Ownership, progress: Progress<'_>) -> StoreResult<()> {
         let mut inner = self.get();
         let position = inner.positions.entry(place(&owner.key)).or_default();
-        position.next = position.next.max(Some(next_offset));
+        if position.epoch != owner.epoch {
+            return Err(StoreError::fenced("record_progress"));
+        }
+        position.advance(&progress);
         Ok(())
     }
 
@@ -167,6 +197,14 @@ impl Store for Memory {
 
     async fn record_attempt(&self, _owner: &Ownership, _offset: i64) -> StoreResult<u32> {
         Ok(1)
+    }
+
+    async fn withdraw_attempt(&self, _owner: &Ownership, _offset: i64) -> StoreResult<()> {
+        Ok(())
+    }
+
+    async fn letter_before(&self, _: &mut Txn, _: &StoredDeadLetter) -> StoreResult<Option<i64>> {
+        Ok(None)
     }
 
     async fn take_dead(&self, _number: i64) -> StoreResult<Option<(Txn, StoredDeadLetter)>> {

@@ -4,6 +4,7 @@
 
 pub mod events;
 pub mod gauges;
+pub mod logs;
 pub mod memory;
 pub mod produce;
 pub mod topics;

@@ -86,12 +86,22 @@ impl Partition {
 
     /// The same, with an offset committed at the broker.
     pub(crate) async fn open_at(intake: Intake, committed: Option<i64>) -> Self {
+        let partition = Self::acquire_with(intake).await;
+        let stored = partition.stream.acquired().unwrap();
+        let known = oncebox::Known { stored, committed, log: None, low: 0, high: i64::MAX };
+        partition.stream.start(start_at(known, StartPolicy::Group).unwrap());
+        partition
+    }
+
+    /// Opens partition 0 and leaves it to the test where it begins.
+    pub(crate) async fn acquire<A: Apply<SqliteStore>>(worker: &Worker<SqliteStore, A>) -> Self {
+        Self::acquire_with(worker.intake()).await
+    }
+
+    async fn acquire_with(intake: Intake) -> Self {
         let stream =
             intake.open(OpenStream { topic: "t".into(), partition: 0, positioned: true, on_settled: None });
         eventually("the position is acquired", || stream.acquired().is_some()).await;
-        let position = stream.acquired().and_then(|a| a.position);
-        let known = oncebox::Known { position, committed, low: 0, high: i64::MAX };
-        stream.start(start_at(known, StartPolicy::Earliest).unwrap());
         Self { stream }
     }
 

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
 mod bare_claim;
+mod blame;
 mod crash_guard;
 mod duplicates;
 mod failures;
 mod fixture;
 mod lanes;
+mod logs;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use oncebox_core::{
-    DeadFilter, DeadLetter, ErrorClass, Record, StoreError, StoreResult, StoredDeadLetter, Tenant,
-    headers_json,
+    DeadFilter, DeadLetter, DeadSummary, ErrorClass, LogId, MAX_SUMMARY_BYTES, Record, StoreError,
+    StoreResult, StoredDeadLetter, Tenant, headers_json,
 };
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
@@ -22,17 +22,34 @@ macro_rules! matching {
     };
 }
 
-const SELECT: &str = concat!(
-    "SELECT *, headers::text AS header_text, (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms ",
+/// The columns that [`stored`] reads. Named one by one: a statement that is prepared must not change with the table.
+macro_rules! letter_columns {
+    () => {
+        "number, consumer, tenant, message_id, topic, partition, \"offset\", log, key, payload, headers::text AS header_text, \
+         timestamp_ms, error, attempts, (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms"
+    };
+}
+
+/// Payloads and headers stay where they are: a page of letters must not be as large as the messages in it.
+const SUMMARIES: &str = concat!(
+    "SELECT number, consumer, tenant, message_id, topic, partition, \"offset\", substring(key FROM 1 FOR 256) AS key, \
+     octet_length(payload)::bigint AS payload_bytes, left(error, 256) AS error, attempts, \
+     (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms ",
     matching!()
 );
+const _: () = assert!(MAX_SUMMARY_BYTES == 256, "as SUMMARIES says");
+
+pub(super) const ONE: &str = concat!("SELECT ", letter_columns!(), " FROM oncebox_dead WHERE number = $1");
+
+pub(super) const TAKE: &str =
+    concat!("DELETE FROM oncebox_dead WHERE number = $1 RETURNING ", letter_columns!());
 
 const DELETE: &str =
     concat!("DELETE FROM oncebox_dead WHERE number IN (SELECT number ", matching!(), " FOR UPDATE)");
 
 /// The letters that match, in the order of their numbers.
-pub(super) fn select(filter: &DeadFilter) -> Query<'_, Postgres, PgArguments> {
-    bound(SELECT, filter)
+pub(super) fn summaries(filter: &DeadFilter) -> Query<'_, Postgres, PgArguments> {
+    bound(SUMMARIES, filter)
 }
 
 /// Deletes the letters that match.
@@ -78,6 +95,7 @@ pub(super) fn stored(row: &PgRow) -> StoreResult<StoredDeadLetter> {
                     topic: Arc::from(topic),
                     partition: row.try_get("partition")?,
                     offset: row.try_get("offset")?,
+                    log: Some(row.try_get::<String, _>("log")?).filter(|log| !log.is_empty()).map(LogId::new),
                     key: row.try_get::<Option<Vec<u8>>, _>("key")?.map(Bytes::from),
                     payload: row.try_get::<Option<Vec<u8>>, _>("payload")?.map(Bytes::from),
                     headers,
@@ -90,4 +108,23 @@ pub(super) fn stored(row: &PgRow) -> StoreResult<StoredDeadLetter> {
         })
     };
     columns().map_err(own("reading a dead letter"))
+}
+
+/// A line of the list from its row.
+pub(super) fn summary(row: &PgRow) -> Result<DeadSummary, sqlx::Error> {
+    let message_id: String = row.try_get("message_id")?;
+    Ok(DeadSummary {
+        number: row.try_get("number")?,
+        consumer: row.try_get("consumer")?,
+        tenant: row.try_get("tenant")?,
+        message_id: (!message_id.is_empty()).then_some(message_id),
+        topic: row.try_get("topic")?,
+        partition: row.try_get("partition")?,
+        offset: row.try_get("offset")?,
+        key: row.try_get("key")?,
+        payload_bytes: row.try_get::<Option<i64>, _>("payload_bytes")?.map(i64::unsigned_abs),
+        error: row.try_get("error")?,
+        attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
+        failed_at_ms: row.try_get("failed_at_ms")?,
+    })
 }

@@ -11,6 +11,7 @@ use super::milliseconds;
 use super::row::{self, event_columns};
 use crate::classify::own;
 use crate::store::PgStore;
+use crate::txn::STILL_OPEN;
 
 /// How many published events one step removes.
 const STEP: i64 = 5000;
@@ -128,7 +129,7 @@ impl PgStore {
     ) -> StoreResult<u64> {
         let mut txn = self.begin_aside().await?;
         let done = statement.execute(&mut *txn).await.map_err(own(context))?;
-        txn.commit("SELECT oncebox_still_open()").await.map_err(own(context))?;
+        txn.commit(STILL_OPEN).await.map_err(own(context))?;
         Ok(done.rows_affected())
     }
 }

@@ -1,10 +1,13 @@
 //! Writing events into a transaction that is somebody else's.
 
-use oncebox_core::{BoxError, Emit, Event, EventRow, StoreResult, emit_all};
-use sqlx::{Connection, PgConnection};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oncebox_core::{BoxError, Emit, ErrorClass, Event, EventRow, StoreError, StoreResult, emit_all};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
-use crate::classify::own;
+use super::emit_as_begun;
+use crate::classify::after_handler;
 use crate::store::PgStore;
 
 /// ORDER BY, because `seq` is given out in the order in which the rows arrive.
@@ -29,11 +32,36 @@ impl Emit<PgStore> for PgConnection {
     }
 }
 
+/// Whether some handler emits after it has changed its search path or its role. Nobody pays for such handlers until the first
+/// one is seen.
+static HANDLERS_MOVE: AtomicBool = AtomicBool::new(false);
+
 pub(super) async fn write(conn: &mut PgConnection, events: &[EventRow<'_>]) -> StoreResult<()> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    if HANDLERS_MOVE.load(Ordering::Relaxed) {
+        let message = emit_as_begun::message(events)?;
+        let written = sqlx::raw_sql(AssertSqlSafe(message)).execute(conn).await;
+        return written.map(drop).map_err(after_handler("writing events"));
+    }
+    let refused = match insert(conn, events).await {
+        Ok(()) => return Ok(()),
+        Err(error) => after_handler("writing events")(error),
+    };
+    if refused.class != ErrorClass::Environment {
+        return Err(refused);
+    }
+    // The outbox was not found, or may not be written: perhaps only from where the handler is now. The transaction is lost;
+    // the next one writes its events with the path and the role that it began with.
+    HANDLERS_MOVE.store(true, Ordering::Relaxed);
+    Err(StoreError { class: ErrorClass::Transient, ..refused })
+}
+
+async fn insert(conn: &mut PgConnection, events: &[EventRow<'_>]) -> Result<(), sqlx::Error> {
     // Nobody says here whether a pooler stands in between. Who has named statements on this connection can take one more.
     let named = conn.cached_statements_size() > 0;
     let insert = match events {
-        [] => return Ok(()),
         [one] => sqlx::query(WRITE_ONE)
             .bind(one.id)
             .bind(one.topic)
@@ -53,8 +81,7 @@ pub(super) async fn write(conn: &mut PgConnection, events: &[EventRow<'_>]) -> S
             .bind(column(many, |event| event.tenant.as_deref()))
             .bind(column(many, |event| event.causation_id.as_deref())),
     };
-    insert.persistent(named).execute(conn).await.map_err(own("writing events"))?;
-    Ok(())
+    insert.persistent(named).execute(conn).await.map(drop)
 }
 
 fn column<'e, T>(events: &'e [EventRow<'_>], value: impl Fn(&'e EventRow<'_>) -> T) -> Vec<T> {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{milliseconds, numbers, shard};
 use crate::classify::own;
 use crate::store::PgStore;
-use crate::txn::PgTxn;
+use crate::txn::{PgTxn, STILL_OPEN};
 
 /// All of them, in their order: so relays wait for each other for a moment and never deadlock, and who counts the relays
 /// sees those that came before.
@@ -68,7 +68,7 @@ impl PgStore {
             .execute(&mut *txn)
             .await
             .map_err(failed())?;
-        txn.commit("SELECT oncebox_still_open()").await.map_err(failed())?;
+        txn.commit(STILL_OPEN).await.map_err(failed())?;
         Ok(leases)
     }
 
@@ -84,7 +84,7 @@ impl PgStore {
                 .await
                 .map_err(failed())?;
         }
-        txn.commit("SELECT oncebox_still_open()").await.map_err(failed())
+        txn.commit(STILL_OPEN).await.map_err(failed())
     }
 
     async fn lock_shards(&self, txn: &mut PgTxn, relay: Uuid) -> StoreResult<Vec<Found>> {

@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 
 use crate::classify::own;
 use crate::store::PgStore;
+use crate::txn::STILL_OPEN;
 
 /// How many keys one step looks at.
 const STEP: i64 = 1000;
@@ -63,7 +64,7 @@ impl PgStore {
             let made_due = self.query(MAKE_DUE).bind(seqs).execute(&mut *txn).await.map_err(failed())?;
             freed = made_due.rows_affected();
         }
-        txn.commit("SELECT oncebox_still_open()").await.map_err(failed())?;
+        txn.commit(STILL_OPEN).await.map_err(failed())?;
         if freed > 0 {
             tracing::info!(freed, "let events go on that waited for nobody");
             events_committed();

@@ -11,7 +11,7 @@ use super::row::{self, Unfit, event_columns};
 use super::{numbers, shard};
 use crate::classify::own;
 use crate::store::PgStore;
-use crate::txn::PgTxn;
+use crate::txn::{PgTxn, STILL_OPEN};
 
 /// The topics and shards with ready events by a loose walk over their index, and those with held events that are due by
 /// another: the first one of a topic and shard is the one that is due first. Both are as long as there are topics and
@@ -116,7 +116,7 @@ impl PgStore {
         if !unfit.is_empty() {
             self.park_unfit(&mut txn, &unfit).await?;
         }
-        txn.commit("SELECT oncebox_still_open()").await.map_err(own("reading events"))?;
+        txn.commit(STILL_OPEN).await.map_err(own("reading events"))?;
         Ok(fit)
     }
 

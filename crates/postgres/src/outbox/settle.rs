@@ -7,7 +7,7 @@ use super::milliseconds;
 use crate::classify::own;
 use crate::dead::storable_error;
 use crate::store::PgStore;
-use crate::txn::PgTxn;
+use crate::txn::{PgTxn, STILL_OPEN};
 
 const REMOVE: &str = "DELETE FROM oncebox_outbox WHERE seq = ANY ($1)";
 
@@ -68,7 +68,7 @@ impl PgStore {
             self.hold(&mut txn, &settlement.held, &shards).await?;
             self.park_events(&mut txn, settlement, &shards).await?;
         }
-        txn.commit("SELECT oncebox_still_open()").await.map_err(own("settling events"))
+        txn.commit(STILL_OPEN).await.map_err(own("settling events"))
     }
 
     async fn lock_events(&self, txn: &mut PgTxn, settlement: &Settlement) -> StoreResult<()> {

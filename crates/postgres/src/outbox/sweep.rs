@@ -5,7 +5,9 @@ use sqlx::{AssertSqlSafe, Column, Executor, SqlSafeStr, Statement};
 
 use super::milliseconds;
 use crate::classify::{class_of_driver, own};
+use crate::quote::identifier;
 use crate::store::PgStore;
+use crate::txn::STILL_OPEN;
 
 impl PgStore {
     pub(super) async fn run_sweep(&self, sweep: &Sweep) -> StoreResult<u64> {
@@ -23,7 +25,7 @@ impl PgStore {
             .await
             .map_err(failed)?
             .rows_affected();
-        txn.commit("SELECT oncebox_still_open()").await.map_err(failed)?;
+        txn.commit(STILL_OPEN).await.map_err(failed)?;
         if emitted > 0 {
             events_committed();
         }
@@ -36,10 +38,14 @@ impl PgStore {
         };
         check_topic(&sweep.topic).map_err(|e| wrong(e.to_string()))?;
         let mut txn = self.begin_aside().await?;
-        let found = columns(&mut txn, sweep).await.map_err(|e| match class_of_driver(&e) {
-            ErrorClass::Failed => wrong(format!("PostgreSQL refuses the query: {e}")),
+        let refused = |e: sqlx::Error| match class_of_driver(&e) {
+            // A table that is missing now may be there later.
+            class @ (ErrorClass::Failed | ErrorClass::Environment) => {
+                StoreError { class, ..wrong(format!("PostgreSQL refuses the query: {e}")) }
+            }
             _ => own("checking a sweep")(e),
-        })?;
+        };
+        let found = columns(&mut txn, sweep).await.map_err(refused)?;
         // By the names of the settings, because that is where the mistake is.
         for (setting, wanted) in [("key", Some(&sweep.row_key)), ("emit.key", sweep.event_key.as_ref())] {
             if let Some(column) = wanted.filter(|wanted| !found.contains(wanted)) {
@@ -49,7 +55,7 @@ impl PgStore {
         }
         // The whole of it: a column that is there twice shows only now.
         let whole = (&mut *txn).prepare(AssertSqlSafe(emitting(sweep)).into_sql_str()).await;
-        whole.map_err(|e| wrong(format!("PostgreSQL refuses the query: {e}")))?;
+        whole.map_err(refused)?;
         txn.rollback().await;
         Ok(())
     }
@@ -72,7 +78,7 @@ async fn columns(conn: &mut sqlx::PgConnection, sweep: &Sweep) -> Result<Vec<Str
 fn emitting(sweep: &Sweep) -> String {
     let event_key = sweep.event_key.as_deref().map_or_else(
         || "NULL::bytea".to_owned(),
-        |column| format!("convert_to(q.{}::text, 'UTF8')", quoted(column)),
+        |column| format!("convert_to(q.{}::text, 'UTF8')", identifier(column)),
     );
     format!(
         "WITH found AS MATERIALIZED ( \
@@ -93,15 +99,11 @@ fn emitting(sweep: &Sweep) -> String {
          INSERT INTO oncebox_outbox (topic, key, payload, headers) \
          SELECT $4, d.key, d.payload, json_build_object('content-type', 'application/json', 'oncebox-sweep', $1::text) \
          FROM due d JOIN taken t ON t.row_key = d.row_key ORDER BY d.place",
-        row_key = quoted(&sweep.row_key),
+        row_key = identifier(&sweep.row_key),
         query = query(sweep),
     )
 }
 
 fn query(sweep: &Sweep) -> &str {
     sweep.sql.trim().trim_end_matches(';')
-}
-
-fn quoted(column: &str) -> String {
-    format!("\"{}\"", column.replace('"', "\"\""))
 }

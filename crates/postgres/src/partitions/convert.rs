@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Row};
 use super::{KIND, LOCK, Partitioned, STORAGE};
 use crate::classify::ddl;
 use crate::store::PgStore;
+use crate::txn::STILL_OPEN;
 
 /// More receipts than this would keep the consumers waiting for more than some ten seconds.
 const MOST_MOVED: i64 = 1_000_000;
@@ -75,7 +76,7 @@ impl PgStore {
             .map_err(failed())?
             .rows_affected();
         sqlx::raw_sql("DROP TABLE oncebox_inbox_plain").execute(&mut *txn).await.map_err(failed())?;
-        txn.commit("SELECT oncebox_still_open()").await.map_err(failed())?;
+        txn.commit(STILL_OPEN).await.map_err(failed())?;
         Ok(Partitioned { converted: true, created: 0, moved })
     }
 }

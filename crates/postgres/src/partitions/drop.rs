@@ -6,9 +6,9 @@ use oncebox_core::StoreResult;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::classify::own;
-use crate::purge::{Horizons, RELATION, TRY_LOCK};
+use crate::purge::{Horizons, Lease, Pass, RELATION};
 use crate::store::PgStore;
-use crate::txn::PgTxn;
+use crate::txn::{PgTxn, STILL_OPEN};
 
 /// A day that cannot be locked within this time is left for the next pass. Everybody waits behind this lock.
 const LOCK_WAIT: &str = "SET LOCAL lock_timeout = '200ms'";
@@ -39,47 +39,59 @@ impl PgStore {
             .map_err(own("listing days of receipts"))
     }
 
-    /// Drops a day if nothing in it has to stay; returns how many receipts it held.
+    /// Drops a day if nothing in it has to stay; returns how many receipts it held. Without a lease it only counts.
     pub(crate) async fn drop_day(
         &self,
         day: &str,
         horizons: &Horizons,
-        dry_run: bool,
+        pass: &Pass<'_>,
     ) -> StoreResult<Option<u64>> {
         // Looked at without a lock first: one receipt that stays is the end of it.
-        let mut txn = self.begin_aside().await?;
-        let look = self.receipts_of_day(&mut txn, day, horizons);
+        let look = self.look_at_day(day, horizons, pass.lease.as_ref());
         let Some(found) = self.patiently("looking at a day of receipts", look).await? else {
-            txn.rollback().await;
             return Ok(None);
         };
-        txn.rollback().await;
-        if dry_run {
-            return Ok(Some(found.receipts));
-        }
+        let Some(lease) = &pass.lease else { return Ok(Some(found.receipts)) };
         for _ in 0..LOCK_TRIES {
-            match self.patiently("dropping a day of receipts", self.try_drop(day, horizons)).await? {
-                Attempt::Locked => tokio::time::sleep(LOCK_PAUSE).await,
+            let attempt = self.try_drop(day, horizons, lease);
+            match self.patiently("dropping a day of receipts", attempt).await? {
+                Attempt::Locked => pass.pause(LOCK_PAUSE).await,
                 Attempt::Stays => return Ok(None),
                 Attempt::Dropped(receipts) => return Ok(Some(receipts)),
             }
+            if pass.is_stopped() {
+                return Ok(None);
+            }
         }
-        tracing::info!(day, "a day of receipts is in use; it is dropped in a later pass");
+        tracing::warn!(day, "a day of receipts is in use; the next pass tries to drop it again");
         Ok(None)
     }
 
-    async fn try_drop(&self, day: &str, horizons: &Horizons) -> StoreResult<Attempt> {
+    async fn look_at_day(
+        &self,
+        day: &str,
+        horizons: &Horizons,
+        lease: Option<&Lease>,
+    ) -> StoreResult<Option<Found>> {
+        let context = "looking at a day of receipts";
+        let mut txn = self.begin_aside().await?;
+        let found = self.receipts_of_day(&mut txn, day, horizons).await?;
+        match lease {
+            Some(lease) => {
+                self.keep_lease(&mut txn, lease, None).await?;
+                txn.commit(STILL_OPEN).await.map_err(own(context))?;
+            }
+            None => txn.rollback().await,
+        }
+        Ok(found)
+    }
+
+    async fn try_drop(&self, day: &str, horizons: &Horizons, lease: &Lease) -> StoreResult<Attempt> {
         let failed = || own("dropping a day of receipts");
         let mut txn = self.begin_aside().await?;
-        let free: bool = self
-            .query(TRY_LOCK)
-            .fetch_one(&mut *txn)
-            .await
-            .and_then(|row| row.try_get(0))
-            .map_err(failed())?;
         // A late message of that day may come any time. While we look, it waits.
         let share = format!("{LOCK_WAIT}; LOCK TABLE ONLY {day} IN SHARE MODE");
-        if !free || !got_lock(sqlx::raw_sql(AssertSqlSafe(share)).execute(&mut *txn).await)? {
+        if !got_lock(sqlx::raw_sql(AssertSqlSafe(share)).execute(&mut *txn).await)? {
             txn.rollback().await;
             return Ok(Attempt::Locked);
         }
@@ -88,12 +100,13 @@ impl PgStore {
             return Ok(Attempt::Stays);
         };
         self.write_horizons(&mut txn, horizons, &found.consumers).await?;
+        self.keep_lease(&mut txn, lease, None).await?;
         let drop = format!("DROP TABLE {day}");
         if !got_lock(sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *txn).await)? {
             txn.rollback().await;
             return Ok(Attempt::Locked);
         }
-        txn.commit("SELECT oncebox_still_open()").await.map_err(failed())?;
+        txn.commit(STILL_OPEN).await.map_err(failed())?;
         Ok(Attempt::Dropped(found.receipts))
     }
 

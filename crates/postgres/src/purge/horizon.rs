@@ -1,6 +1,6 @@
 //! Up to when receipts may go, per consumer.
 
-use oncebox_core::{Retention, StoreResult};
+use oncebox_core::{PurgePass, StoreResult};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{Postgres, Row};
@@ -12,11 +12,17 @@ use crate::txn::PgTxn;
 /// A thousand years: longer is for ever, and PostgreSQL's dates end somewhere.
 const FOR_EVER_SECONDS: f64 = 3.2e10;
 
-/// By the server's clock, and standing still while a consumer is down: what it has not read yet may hold duplicates. A
-/// consumer without positions claims in a loop of its own; nobody knows its progress, so time counts.
-const HORIZONS: &str = "SELECT r.consumer, (extract(epoch FROM LEAST(now(), (SELECT max(p.updated_at) \
-         FROM oncebox_position p WHERE p.consumer = r.consumer)) - make_interval(secs => r.keep)) * 1000000)::bigint \
-     FROM unnest($1::text[], $2::float8[]) AS r(consumer, keep)";
+/// A partition that stands still, or was never caught up, holds the receipts that its next messages may need, unless an
+/// operator has retired it. The earlier of two clocks counts, so that no single one that jumps empties the table. A consumer
+/// without positions claims in a loop of its own; nobody knows its progress, so time counts.
+const HORIZONS: &str = "SELECT r.consumer, (extract(epoch FROM LEAST(min(p.caught_up_at), clock_timestamp(), \
+         timestamptz 'epoch' + $3::bigint * interval '1 millisecond') - make_interval(secs => r.keep)) * 1000000)::bigint \
+     FROM unnest($1::text[], $2::float8[]) AS r(consumer, keep) \
+     LEFT JOIN oncebox_position p ON p.consumer = r.consumer AND p.retired_at IS NULL \
+     GROUP BY r.consumer, r.keep HAVING count(p.consumer) = count(p.caught_up_at)";
+
+/// Years that PostgreSQL can subtract a thousand from, and hold.
+const TIMES_MS: std::ops::RangeInclusive<i64> = 0..=253_402_300_799_999;
 
 /// The relation that [`Horizons::bind`] fills: consumer and the time before which its receipts may go.
 pub(crate) const RELATION: &str = "(SELECT c AS consumer, timestamptz 'epoch' + us * interval '1 microsecond' AS before \
@@ -49,7 +55,8 @@ impl Horizons {
 }
 
 impl PgStore {
-    pub(super) async fn horizons(&self, retention: &[Retention]) -> StoreResult<Horizons> {
+    pub(super) async fn horizons(&self, pass: &PurgePass<'_>) -> StoreResult<Horizons> {
+        let retention = pass.retention;
         let consumers: Vec<&str> = retention.iter().map(|one| one.consumer.as_str()).collect();
         let keep: Vec<f64> =
             retention.iter().map(|one| one.keep.as_secs_f64().min(FOR_EVER_SECONDS)).collect();
@@ -58,6 +65,7 @@ impl PgStore {
             .query(HORIZONS)
             .bind(consumers)
             .bind(keep)
+            .bind(pass.now_ms.clamp(*TIMES_MS.start(), *TIMES_MS.end()))
             .fetch_all(&mut *txn)
             .await
             .map_err(own("computing the horizons"))?;

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use oncebox_core::{Purged, StoreResult};
+use oncebox_core::{ErrorClass, PassEnd, StoreResult};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::horizon::RELATION;
-use super::{Horizons, TRY_LOCK, rest_after};
+use super::lease::{Lease, Place};
+use super::{Horizons, Pass};
 use crate::classify::own;
 use crate::store::PgStore;
+use crate::txn::STILL_OPEN;
 
 /// Pages per transaction: some 5,000 receipts, a few hundredths of a second.
 const PAGES: i64 = 64;
@@ -24,44 +26,77 @@ const TABLES: &str = "SELECT c.oid::regclass::text, pg_relation_size(c.oid) / cu
 const REMOVABLE: &str = "i.consumer = h.consumer AND i.processed_at < h.before AND NOT EXISTS (SELECT FROM oncebox_dead d \
      WHERE d.consumer = i.consumer AND d.message_id = i.message_id AND d.tenant = i.tenant)";
 
+/// Pages of a table, from one to before another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stretch {
+    table: String,
+    first: i64,
+    end: i64,
+}
+
 impl PgStore {
-    pub(super) async fn walk(
-        &self,
-        horizons: &Horizons,
-        dry_run: bool,
-        purged: &mut Purged,
-    ) -> StoreResult<()> {
-        let mut txn = self.begin_aside().await?;
-        let tables = self.query(TABLES).fetch_all(&mut *txn).await.map_err(own("listing the receipts"))?;
-        txn.rollback().await;
-        for table in &tables {
-            let name: String = table.try_get(0).map_err(own("listing the receipts"))?;
-            let pages: i64 = table.try_get(1).map_err(own("listing the receipts"))?;
-            // What is written behind the last page meanwhile is too young to go.
-            let mut first = 0;
-            while first < pages {
+    /// Looks at the pages that an earlier pass has left, or at all. A table that cannot be read does not keep the others from
+    /// being looked at; its error is what remains.
+    pub(super) async fn walk(&self, pass: &mut Pass<'_>, horizons: &Horizons) -> StoreResult<PassEnd> {
+        let tables = self.patiently("listing the receipts", self.tables()).await?;
+        let left_at = pass.lease.as_ref().and_then(|lease| lease.left_at.as_ref());
+        let stretches = stretches(&tables, left_at);
+        let mut before = steps_before(&tables, left_at);
+        pass.done = before;
+        pass.total = before + stretches.iter().map(steps).sum::<u64>();
+        let mut trouble = None;
+        for stretch in &stretches {
+            let mut first = stretch.first;
+            while first < stretch.end {
+                if pass.is_stopped() {
+                    return Ok(PassEnd::Stopped);
+                }
                 let began = Instant::now();
-                let step = self.step(&name, first, horizons, dry_run);
-                let Some(removed) = self.patiently("purging", step).await? else { return Ok(()) };
-                purged.receipts += removed;
+                let step = self.step(stretch, first, horizons, pass.lease.as_ref());
+                let removed = match self.patiently("purging", step).await {
+                    Ok(removed) => removed,
+                    Err(error) if error.class == ErrorClass::Away => return Err(error),
+                    Err(error) if error.class == ErrorClass::Fenced => return Ok(PassEnd::Elsewhere),
+                    Err(error) => {
+                        tracing::warn!(table = stretch.table, page = first, %error, "could not purge a table of receipts");
+                        trouble.get_or_insert(error);
+                        break;
+                    }
+                };
+                pass.done += 1;
+                pass.removed(removed);
                 first += PAGES;
-                rest_after(began, dry_run).await;
+                pass.rest_after(began).await;
             }
+            before += steps(stretch);
+            pass.done = before;
         }
-        Ok(())
+        pass.at_the_end = true;
+        trouble.map_or(Ok(PassEnd::Finished), Err)
     }
 
-    /// Removes what may go from some pages. `None` if another process purges.
+    async fn tables(&self) -> StoreResult<Vec<(String, i64)>> {
+        let failed = || own("listing the receipts");
+        let mut txn = self.begin_aside().await?;
+        let rows = self.query(TABLES).fetch_all(&mut *txn).await.map_err(failed())?;
+        txn.rollback().await;
+        let tables = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        tables.collect::<Result<_, sqlx::Error>>().map_err(failed())
+    }
+
+    /// Removes what may go from some pages, or counts it.
     async fn step(
         &self,
-        table: &str,
+        stretch: &Stretch,
         first: i64,
         horizons: &Horizons,
-        dry_run: bool,
-    ) -> StoreResult<Option<u64>> {
-        let pages = format!("i.ctid >= '({first},0)'::tid AND i.ctid < '({},0)'::tid", first + PAGES);
+        lease: Option<&Lease>,
+    ) -> StoreResult<u64> {
+        let table = &stretch.table;
+        let end = stretch.end.min(first + PAGES);
+        let pages = format!("i.ctid >= '({first},0)'::tid AND i.ctid < '({end},0)'::tid");
         let mut txn = self.begin_aside().await?;
-        if dry_run {
+        let Some(lease) = lease else {
             let count =
                 format!("SELECT count(*) FROM ONLY {table} i, {RELATION} h WHERE {pages} AND {REMOVABLE}");
             let row = horizons
@@ -71,18 +106,9 @@ impl PgStore {
                 .map_err(own("counting old receipts"))?;
             txn.rollback().await;
             let counted: i64 = row.try_get(0).map_err(own("counting old receipts"))?;
-            return Ok(Some(counted.unsigned_abs()));
-        }
-        let free: bool = self
-            .query(TRY_LOCK)
-            .fetch_one(&mut *txn)
-            .await
-            .and_then(|row| row.try_get(0))
-            .map_err(own("purging"))?;
-        if !free {
-            txn.rollback().await;
-            return Ok(None);
-        }
+            return Ok(counted.unsigned_abs());
+        };
+        let failed = || own("removing old receipts");
         let delete = format!(
             "WITH gone AS (DELETE FROM ONLY {table} i USING {RELATION} h WHERE {pages} AND {REMOVABLE} \
              RETURNING i.consumer) SELECT consumer, count(*) FROM gone GROUP BY consumer"
@@ -91,16 +117,68 @@ impl PgStore {
             .bind(sqlx::query(AssertSqlSafe(delete)).persistent(false))
             .fetch_all(&mut *txn)
             .await
-            .map_err(own("removing old receipts"))?;
+            .map_err(failed())?;
         let mut consumers = BTreeSet::new();
         let mut removed = 0;
         for row in &gone {
-            consumers.insert(row.try_get::<String, _>(0).map_err(own("removing old receipts"))?);
-            removed += row.try_get::<i64, _>(1).map_err(own("removing old receipts"))?.unsigned_abs();
+            consumers.insert(row.try_get::<String, _>(0).map_err(failed())?);
+            removed += row.try_get::<i64, _>(1).map_err(failed())?.unsigned_abs();
         }
         let consumers: Vec<String> = consumers.into_iter().collect();
         self.write_horizons(&mut txn, horizons, &consumers).await?;
-        txn.commit("SELECT oncebox_still_open()").await.map_err(own("removing old receipts"))?;
-        Ok(Some(removed))
+        let next = Place { table: table.clone(), page: end };
+        self.keep_lease(&mut txn, lease, Some(&next)).await?;
+        txn.commit(STILL_OPEN).await.map_err(failed())?;
+        Ok(removed)
+    }
+}
+
+/// The pages that an earlier pass has left, or all of them. What is written behind the last page meanwhile is too young to go.
+fn stretches(tables: &[(String, i64)], left_at: Option<&Place>) -> Vec<Stretch> {
+    let at = left_at.and_then(|place| tables.iter().position(|(name, _)| *name == place.table)).unwrap_or(0);
+    let first = |table: &str| left_at.filter(|place| place.table == table).map_or(0, |place| place.page);
+    let stretch =
+        |(table, end): &(String, i64)| Stretch { table: table.clone(), first: first(table), end: *end };
+    tables[at..].iter().map(stretch).filter(|stretch| stretch.first < stretch.end).collect()
+}
+
+fn steps(stretch: &Stretch) -> u64 {
+    steps_for(stretch.end - stretch.first)
+}
+
+/// How many steps a pass that began at the beginning has made when it is here.
+fn steps_before(tables: &[(String, i64)], left_at: Option<&Place>) -> u64 {
+    let Some(place) = left_at else { return 0 };
+    let Some(at) = tables.iter().position(|(name, _)| *name == place.table) else { return 0 };
+    let whole: u64 = tables[..at].iter().map(|(_, pages)| steps_for(*pages)).sum();
+    whole + steps_for(place.page.min(tables[at].1))
+}
+
+fn steps_for(pages: i64) -> u64 {
+    u64::try_from(pages).unwrap_or_default().div_ceil(PAGES.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tables() -> Vec<(String, i64)> {
+        [("a", 100), ("b", 200), ("c", 0)].map(|(name, pages)| (name.to_owned(), pages)).to_vec()
+    }
+
+    fn from(table: &str, page: i64) -> Vec<(String, i64, i64)> {
+        let place = Place { table: table.to_owned(), page };
+        stretches(&tables(), Some(&place)).into_iter().map(|s| (s.table, s.first, s.end)).collect()
+    }
+
+    #[test]
+    fn a_pass_goes_on_where_the_last_one_was_left() {
+        let at = |table: &str, first, end| (table.to_owned(), first, end);
+        assert_eq!(from("a", 64), [at("a", 64, 100), at("b", 0, 200)]);
+        assert_eq!(from("b", 64), [at("b", 64, 200)]);
+        assert_eq!(from("b", 999), [], "the table has become shorter");
+        assert_eq!(from("gone", 64), [at("a", 0, 100), at("b", 0, 200)]);
+        assert_eq!(stretches(&tables(), None).len(), 2);
+        assert_eq!(steps_before(&tables(), Some(&Place { table: "b".to_owned(), page: 64 })), 3);
     }
 }

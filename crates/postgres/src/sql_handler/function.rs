@@ -8,7 +8,7 @@ use std::sync::Arc;
 use oncebox_core::config::{Handler, PayloadKind, Step};
 use sha2::{Digest, Sha256};
 
-use super::{call, events};
+use super::{call, events, qualify};
 use crate::classify::ROW_RULE;
 use crate::quote::literal;
 
@@ -31,13 +31,28 @@ pub(super) struct Function {
 pub(super) struct Rendered<'h> {
     pub(super) step: &'h Step,
     pub(super) sql: String,
-    /// Whether it returns rows. plpgsql wants them fetched.
-    pub(super) returns_rows: bool,
+    pub(super) runs: Runs,
 }
 
-/// The statements with placeholders; whether they return rows is not known yet.
-pub(super) fn render(handler: &Handler) -> Vec<Rendered<'_>> {
-    let render = |step| Rendered { step, sql: rendered(handler, step), returns_rows: false };
+/// How a statement runs inside of the function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Runs {
+    /// As it is.
+    Plainly,
+    /// In a loop, because it returns rows and plpgsql wants them fetched.
+    ForRows,
+    /// From its text, each time anew: nobody knows yet what it is about, because an earlier statement chooses the schema or
+    /// the role.
+    FromText,
+}
+
+/// The statements with placeholders, their calls of our functions in `schema`; how they run is not known yet.
+pub(super) fn render<'h>(handler: &'h Handler, schema: Option<&str>) -> Vec<Rendered<'h>> {
+    let render = |step| {
+        let sql = rendered(handler, step);
+        let sql = schema.map(|schema| qualify::in_schema(&sql, schema)).unwrap_or(sql);
+        Rendered { step, sql, runs: Runs::Plainly }
+    };
     handler.steps().iter().map(render).collect()
 }
 
@@ -53,6 +68,11 @@ const MESSAGES: &str = "messages AS (SELECT u.id, u.key, u.payload, COALESCE(u.h
      u.partition, u.\"offset\", timestamptz 'epoch' + u.ms * interval '1 millisecond' AS \"timestamp\", u.tenant \
      FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) \
      AS u(id, key, payload, headers, topic, partition, \"offset\", ms, tenant))";
+
+/// What a statement can see, in the order of [`Param::ALL`].
+///
+/// [`Param::ALL`]: oncebox_core::statement::Param::ALL
+const MESSAGE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9";
 
 impl Function {
     pub(super) fn new(handler: &Handler, payload: PayloadKind, statements: &[Rendered<'_>]) -> Self {
@@ -94,12 +114,16 @@ fn body(handler: &Handler, statements: &[Rendered<'_>]) -> (String, Vec<usize>) 
         lines.push(body.matches('\n').count() + 1);
         let sql = &statement.sql;
         // The statement may end in a line comment, so what follows stands on a line of its own.
-        body.push_str(&match (statement.returns_rows, statement.step.rows) {
-            (true, _) => format!(
+        body.push_str(&match (statement.runs, statement.step.rows) {
+            (Runs::ForRows, _) => format!(
                 "oncebox_rows_ := 0; FOR oncebox_row_ IN {sql}\nLOOP oncebox_rows_ := oncebox_rows_ + 1; END LOOP;\n"
             ),
-            (false, Some(_)) => format!("{sql}\n; GET DIAGNOSTICS oncebox_rows_ = ROW_COUNT;\n"),
-            (false, None) => format!("{sql}\n;\n"),
+            (Runs::Plainly, Some(_)) => format!("{sql}\n; GET DIAGNOSTICS oncebox_rows_ = ROW_COUNT;\n"),
+            (Runs::Plainly, None) => format!("{sql}\n;\n"),
+            (Runs::FromText, _) => format!(
+                "EXECUTE {} USING {MESSAGE}; GET DIAGNOSTICS oncebox_rows_ = ROW_COUNT;\n",
+                literal(sql)
+            ),
         });
         body.push_str(&row_rule(handler, statement.step, at + 1));
     }

@@ -6,13 +6,16 @@ pub mod relay;
 use std::future::Future;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncebox_core::{
-    Admin, Advance, Claim, ConsumerName, MessageId, Ownership, PositionKey, ReceiptKey, Store, Tenant,
+    Admin, Advance, Claim, Clock, ConsumerName, MessageId, Ownership, PositionKey, Progress, PurgePass,
+    PurgeProgress, Purged, ReceiptKey, Retention, Store, StoreResult, Tenant,
 };
 use oncebox_postgres::PgStore;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+use tokio_util::sync::CancellationToken;
 
 /// A database that is dropped with its value.
 pub struct Database {
@@ -91,7 +94,8 @@ pub fn position() -> PositionKey {
 }
 
 pub fn advance(owner: &Ownership, next_offset: i64) -> Option<Advance<'_>> {
-    Some(Advance { owner, next_offset: Some(next_offset), applied: 1, duplicates: 0, settled_attempt: None })
+    let progress = Progress { next_offset: Some(next_offset), ..Progress::default() };
+    Some(Advance { owner, progress, applied: 1, duplicates: 0, settled_attempt: None })
 }
 
 pub async fn execute(store: &PgStore, sql: &str) {
@@ -107,4 +111,13 @@ pub async fn apply(store: &PgStore, ids: &[&'static str]) -> Vec<bool> {
     let claimed = store.claim(&consumer(), &claims(ids)).await.unwrap();
     store.commit(claimed.txn, None).await.unwrap();
     claimed.fresh
+}
+
+/// A purge pass of one consumer that nobody stops.
+pub async fn purge(store: &PgStore, keep: Duration, dry_run: bool) -> StoreResult<Purged> {
+    let retention = [Retention { consumer: consumer(), keep }];
+    let stop = CancellationToken::new();
+    let progress = |_: PurgeProgress| {};
+    let now_ms = Clock::system().now_ms();
+    store.purge(PurgePass { retention: &retention, now_ms, dry_run, stop: &stop, progress: &progress }).await
 }

@@ -3,12 +3,12 @@
 //! The bytes of many events travel as one blob and the rest as one JSON array that says where each key and payload lies in
 //! it: one statement, and one trip to SQLite's thread, for many events.
 
-use oncebox_core::{BoxError, Emit, Event, EventRow, StoreResult};
+use oncebox_core::{BoxError, Emit, Event, EventRow, StoreError, StoreResult};
 use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
-use crate::classify::Context;
+use crate::classify::class_of_statement;
 use crate::store::SqliteStore;
 
 /// How many bytes and events travel together; one event always does.
@@ -63,7 +63,11 @@ pub(super) async fn write(conn: &mut SqliteConnection, events: &[EventRow<'_>]) 
         let mut bytes = vec![0];
         let rows: Vec<Value> = together.iter().map(|event| to_json(event, &mut bytes)).collect();
         let insert = sqlx::query(INSERT).bind(super::json(rows)).bind(bytes);
-        insert.execute(&mut *conn).await.context(&doing(together))?;
+        if let Err(error) = insert.execute(&mut *conn).await {
+            // The application may have a trigger on the table, which may not like an event.
+            let class = class_of_statement(conn, INSERT, &error).await;
+            return Err(StoreError::new(class, doing(together), error));
+        }
         rest = later;
     }
     Ok(())

@@ -74,7 +74,7 @@ fn parse(sweep: &Sweep) -> StoreResult<Statement> {
 
 async fn check_columns(conn: &mut SqliteConnection, sweep: &Sweep, query: &Statement) -> StoreResult<()> {
     let sql = format!("SELECT * FROM (\n{}\n)", query.source());
-    let prepared = conn.prepare(AssertSqlSafe(sql).into_sql_str()).await.context(&doing(sweep))?;
+    let prepared = conn.prepare(AssertSqlSafe(sql).into_sql_str()).await.context_of_user(&doing(sweep))?;
     let there: Vec<&str> = prepared.columns().iter().map(Column::name).collect();
     for (setting, column) in [("key", Some(&sweep.row_key)), ("emit.key", sweep.event_key.as_ref())] {
         if let Some(column) = column.filter(|column| !there.contains(&column.as_str())) {
@@ -88,10 +88,10 @@ async fn check_columns(conn: &mut SqliteConnection, sweep: &Sweep, query: &State
 async fn run(conn: &mut SqliteConnection, sweep: &Sweep, query: &Statement) -> StoreResult<u64> {
     check_columns(conn, sweep, query).await?;
     let fresh = sqlx::query(AssertSqlSafe(fresh_rows(sweep, query))).bind(&sweep.name).bind(sweep.limit);
-    let rows = fresh.persistent(false).fetch_all(&mut *conn).await.context(&doing(sweep))?;
+    let rows = fresh.persistent(false).fetch_all(&mut *conn).await.context_of_user(&doing(sweep))?;
     let (mut keys, mut events) = (HashSet::new(), Vec::new());
     for row in &rows {
-        if keys.insert(row.try_get::<String, _>(0).context(&doing(sweep))?) {
+        if keys.insert(row.try_get::<String, _>(0).context_of_user(&doing(sweep))?) {
             events.push(event(sweep, row)?);
         }
     }
@@ -127,10 +127,10 @@ fn quoted(name: &str) -> String {
 }
 
 fn event(sweep: &Sweep, row: &SqliteRow) -> StoreResult<Event> {
-    let payload = object(row).context(&doing(sweep))?;
+    let payload = object(row).context_of_user(&doing(sweep))?;
     let event = Event::to(&sweep.topic).header(SWEEP_HEADER, sweep.name.clone());
     let event = event.json(&payload).map_err(|error| wrong(sweep, error))?;
-    let key: Option<Vec<u8>> = row.try_get(1).context(&doing(sweep))?;
+    let key: Option<Vec<u8>> = row.try_get(1).context_of_user(&doing(sweep))?;
     Ok(match key {
         Some(key) => event.key(key),
         None => event,

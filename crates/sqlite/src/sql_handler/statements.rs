@@ -8,11 +8,12 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use oncebox_core::config::Step;
 use oncebox_core::statement::RowRule;
-use oncebox_core::{BoxError, SqlHandlerError, reject};
+use oncebox_core::{BoxError, SqlHandlerError, StoreError, reject};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr, SqliteConnection, Statement};
 
-use super::error::{StatementFailed, bad_statement};
+use super::error::bad_statement;
+use crate::classify::class_of_statement;
 
 /// What there is to know about each statement.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct Statements(Vec<Known>);
 
 #[derive(Debug)]
 struct Known {
+    sql: String,
     rule: Option<RowRule>,
     /// A statement that returns rows is judged by these; SQLite's count of changes would be that of an earlier one.
     returns_rows: bool,
@@ -41,9 +43,11 @@ impl Statements {
     ) -> Result<Self, SqlHandlerError> {
         let (mut known, mut bad) = (Vec::new(), Vec::new());
         for (at, step) in steps.iter().enumerate() {
-            match conn.prepare(AssertSqlSafe(render(step)).into_sql_str()).await {
+            let sql = render(step);
+            match conn.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await {
                 Ok(statement) => {
-                    known.push(Known { rule: step.rows, returns_rows: !statement.columns().is_empty() });
+                    let returns_rows = !statement.columns().is_empty();
+                    known.push(Known { sql, rule: step.rows, returns_rows });
                 }
                 Err(error) => bad.push(bad_statement(at, step, &error)),
             }
@@ -68,7 +72,11 @@ impl Statements {
                     continue;
                 }
                 Ok(Either::Left(result)) => self.0[at].judge(at + 1, rows, result.rows_affected()),
-                Err(cause) => Err(StatementFailed { number: at + 1, cause }.into()),
+                Err(cause) => {
+                    drop(results);
+                    let error = self.0[at].blame(conn, at + 1, cause).await;
+                    return Err(Stopped { rounds: done / self.0.len(), error });
+                }
             };
             judged.map_err(|error| Stopped { rounds: done / self.0.len(), error })?;
             done += 1;
@@ -79,6 +87,12 @@ impl Statements {
 }
 
 impl Known {
+    /// Finds out whether the statement or the message is to blame.
+    async fn blame(&self, conn: &mut SqliteConnection, number: usize, cause: sqlx::Error) -> BoxError {
+        let class = class_of_statement(conn, &self.sql, &cause).await;
+        StoreError::new(class, format!("statement {number} failed"), cause).into()
+    }
+
     fn judge(&self, number: usize, returned: u64, changed: u64) -> Result<(), BoxError> {
         let touched = if self.returns_rows { returned } else { changed };
         match self.rule {

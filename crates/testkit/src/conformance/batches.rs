@@ -26,7 +26,7 @@ pub async fn overlapping_batches_apply_each_message_once<T: Subject>() -> Verdic
                         Some(error) => error.class,
                         None => <T::Store as Store>::classify(error.as_ref()),
                     };
-                    if class != ErrorClass::Transient {
+                    if !matches!(class, ErrorClass::Transient | ErrorClass::Away) {
                         return Err(error);
                     }
                 }

@@ -1,8 +1,8 @@
 //! Receipts: fresh once, per consumer and tenant.
 
-use oncebox_core::{ConsumerName, Store};
+use oncebox_core::{Claim, ConsumerName, ErrorClass, ReceiptKey, Store};
 
-use super::fixture::{Fixture, claims};
+use super::fixture::{Fixture, claims, refused};
 use super::subject::{Subject, Verdict};
 
 /// A receipt is fresh until the transaction that wrote it has committed, and the answers come in the order asked.
@@ -133,5 +133,44 @@ pub async fn a_bare_claim_joins_the_transaction<T: Subject>() -> Verdict {
     assert_eq!(f.store.claim_within(&mut txn, &f.consumer, &receipts).await?, [false, false]);
     f.store.commit(txn, None).await?;
     assert_eq!(f.subject.receipts("stock").await?, ["a", "b"]);
+    Ok(())
+}
+
+/// Outside of a transaction the receipt would be there before the effect, and a crash in between would lose the message.
+pub async fn a_bare_claim_outside_a_transaction_is_refused<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    let mut conn = f.subject.connection().await?;
+    let receipts = claims(&f.consumer, "", &["a"])?;
+    let claimed = f.store.claim_within(&mut conn, &f.consumer, &receipts).await;
+    assert_eq!(refused(claimed, "a claim outside of a transaction")?.class, ErrorClass::Failed);
+    assert_eq!(f.subject.receipts("stock").await?, [""; 0]);
+    Ok(())
+}
+
+/// A receipt that belongs to another message: the new one was never applied, and whoever claims it is told.
+pub async fn a_collision_of_receipts_is_told<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    let billing = ConsumerName::new("billing")?;
+    let claim = |n: u8, tenant, message_id| Claim { key: ReceiptKey::from([n; 16]), tenant, message_id };
+    let first = [claim(1, "acme", "a"), claim(2, "acme", "b"), claim(3, "acme", "c"), claim(4, "acme", "d")];
+    let claimed = f.store.claim(&f.consumer, &first).await?;
+    assert_eq!((claimed.fresh, claimed.collisions), (vec![true; 4], vec![]));
+    f.store.commit(claimed.txn, None).await?;
+
+    let second =
+        [claim(1, "acme", "a"), claim(2, "acme", "B"), claim(5, "acme", "e"), claim(3, "globex", "c")];
+    let claimed = f.store.claim(&f.consumer, &second).await?;
+    assert_eq!(claimed.fresh, [false, false, true, false]);
+    assert_eq!(claimed.collisions, [1, 3]);
+    f.store.rollback(claimed.txn).await;
+
+    let claimed = f.store.claim(&billing, &first[3..]).await?;
+    assert_eq!((claimed.fresh, claimed.collisions), (vec![false], vec![0]));
+    f.store.rollback(claimed.txn).await;
+
+    let mut txn = f.store.claim(&f.consumer, &[]).await?.txn;
+    let bare = f.store.claim_within(&mut txn, &f.consumer, &second[1..2]).await;
+    assert_eq!(refused(bare, "a bare claim of another message's receipt")?.class, ErrorClass::Failed);
+    f.store.rollback(txn).await;
     Ok(())
 }

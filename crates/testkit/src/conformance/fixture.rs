@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use oncebox_core::{
     Admin, Advance, BoxError, Claim, ConsumerName, DeadFilter, DeadLetter, MessageId, Ownership, PositionKey,
-    ReceiptKey, Record, Store, StoreResult, Tenant,
+    Progress, ReceiptKey, Record, Store, StoreResult, StoredDeadLetter, Tenant,
 };
 
 use super::subject::Subject;
@@ -58,6 +58,16 @@ impl<T: Subject> Fixture<T> {
         Ok(self.store.commit(txn, None).await?)
     }
 
+    /// The letters, whole, in the order of their numbers.
+    pub(super) async fn letters(&self) -> Result<Vec<StoredDeadLetter>, BoxError> {
+        let mut letters = Vec::new();
+        for summary in self.store.dead_letters(&all()).await? {
+            letters
+                .push(self.store.dead_letter(summary.number).await?.ok_or("a listed letter is not there")?);
+        }
+        Ok(letters)
+    }
+
     pub(super) fn position(&self, partition: i32) -> PositionKey {
         PositionKey { consumer: self.consumer.clone(), topic: "orders".into(), partition }
     }
@@ -93,7 +103,12 @@ pub(super) fn claims<'a>(
 }
 
 pub(super) fn advance(owner: &Ownership, next_offset: Option<i64>) -> Option<Advance<'_>> {
-    Some(Advance { owner, next_offset, applied: 1, duplicates: 0, settled_attempt: None })
+    Some(Advance { owner, progress: next(next_offset), applied: 1, duplicates: 0, settled_attempt: None })
+}
+
+/// Progress to this offset, and nothing else.
+pub(super) fn next(next_offset: Option<i64>) -> Progress<'static> {
+    Progress { next_offset, ..Progress::default() }
 }
 
 /// A letter of a message with that id at that offset of `orders/0`.

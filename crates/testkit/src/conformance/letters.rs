@@ -1,7 +1,10 @@
 //! Dead letters: kept whole, found again.
 
 use bytes::Bytes;
-use oncebox_core::{Admin, BoxError, DeadFilter, DeadLetter, Headers, PositionKey, Record, Store, Tenant};
+use oncebox_core::{
+    Admin, BoxError, DeadFilter, DeadLetter, DeadSummary, Headers, LogId, MAX_SUMMARY_BYTES, PositionKey,
+    Record, Store, Tenant,
+};
 
 use super::fixture::{Fixture, all, claims, letter};
 use super::subject::{Subject, Verdict};
@@ -27,6 +30,7 @@ pub async fn a_letter_is_kept_whole<T: Subject>() -> Verdict {
             payload: Some((0..=255).collect::<Vec<u8>>().into()),
             headers,
             timestamp_ms: Some(1_700_000_000_123),
+            log: Some(LogId::new("cluster/topic")),
             ..Record::at("orders.v1", 3, i64::from(u32::MAX) * 5)
         },
         error: "line one\nline 'two' \u{1F980}".to_owned(),
@@ -45,7 +49,7 @@ pub async fn a_letter_is_kept_whole<T: Subject>() -> Verdict {
     let letters = [whole, bare, empty];
     f.park(&letters).await?;
 
-    let stored = f.store.dead_letters(&all()).await?;
+    let stored = f.letters().await?;
     assert_eq!(stored.len(), letters.len());
     for (stored, parked) in stored.iter().zip(&letters) {
         assert_eq!(stored.consumer, "stock");
@@ -88,7 +92,7 @@ pub async fn a_message_without_id_has_one_letter<T: Subject>() -> Verdict {
     f.park(&[letter(Some("a"), 1)]).await?;
 
     let stored = f.store.dead_letters(&all()).await?;
-    let places: Vec<_> = stored.iter().map(|s| (s.letter.record.partition, s.letter.record.offset)).collect();
+    let places: Vec<_> = stored.iter().map(|s| (s.partition, s.offset)).collect();
     assert_eq!(places, [(0, 1), (0, 2), (1, 1), (0, 1)]);
     Ok(())
 }
@@ -174,7 +178,7 @@ pub async fn letters_come_in_pages<T: Subject>() -> Verdict {
         assert!(page.len() <= 3);
         let Some(last) = page.last() else { break };
         after = last.number;
-        offsets.extend(page.iter().map(|s| s.letter.record.offset));
+        offsets.extend(page.iter().map(|s| s.offset));
         f.store.drop_dead(&DeadFilter { numbers: vec![page[0].number], ..all() }).await?;
     }
     assert_eq!(offsets, (0..7).collect::<Vec<_>>());
@@ -194,5 +198,63 @@ pub async fn a_dropped_letter_keeps_its_receipt<T: Subject>() -> Verdict {
     let stored = f.store.dead_letters(&all()).await?;
     assert_eq!(stored.len(), 2);
     assert!(stored[1].number > last, "numbers are not used again");
+    Ok(())
+}
+
+/// An offset means something only within its log: the same place of another log is another message.
+pub async fn letters_at_the_same_place_of_two_logs_are_two<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    let of_log = |log: Option<&str>| {
+        let mut letter = letter(None, 1);
+        letter.record.log = log.map(LogId::new);
+        letter
+    };
+    let logs = [Some("cluster/topic-1"), Some("cluster/topic-2"), None];
+    f.park(&logs.map(of_log)).await?;
+    f.park(&logs.map(of_log)).await?;
+    let stored = f.letters().await?;
+    let kept: Vec<_> = stored.iter().map(|s| s.letter.record.log.as_ref().map(LogId::as_str)).collect();
+    assert_eq!(kept, logs);
+    Ok(())
+}
+
+/// A list shows how long a payload is and not what is in it: a page of it stays small.
+pub async fn a_list_has_lengths_instead_of_payloads<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    let mut large = letter(Some("large"), 7);
+    large.tenant = Tenant::new("acme")?;
+    large.record.key = Some(Bytes::from(vec![0xff; 1000]));
+    large.record.payload = Some(Bytes::from(vec![0; 100_000]));
+    large.error = "\u{fc}".repeat(1000);
+    let mut tombstone = letter(None, 8);
+    tombstone.record.payload = None;
+    let mut empty = letter(Some("empty"), 9);
+    (empty.record.key, empty.record.payload) = (Some(Bytes::new()), Some(Bytes::new()));
+    f.park(&[large, tombstone, empty]).await?;
+
+    let listed = f.store.dead_letters(&all()).await?;
+    let [large, tombstone, empty] = listed.as_slice() else { return Err("expected three letters".into()) };
+    let whole = f.store.dead_letter(large.number).await?.ok_or("the letter is not there")?;
+    assert_eq!(
+        *large,
+        DeadSummary {
+            number: whole.number,
+            consumer: "stock".to_owned(),
+            tenant: "acme".to_owned(),
+            message_id: Some("large".to_owned()),
+            topic: "orders".to_owned(),
+            partition: 0,
+            offset: 7,
+            key: Some(vec![0xff; MAX_SUMMARY_BYTES]),
+            payload_bytes: Some(100_000),
+            error: "\u{fc}".repeat(MAX_SUMMARY_BYTES),
+            attempts: 5,
+            failed_at_ms: whole.failed_at_ms,
+        }
+    );
+    assert_eq!(whole.letter.record.payload.map(|payload| payload.len()), Some(100_000));
+    assert_eq!((&tombstone.message_id, &tombstone.key, tombstone.payload_bytes), (&None, &None, None));
+    assert_eq!((&empty.key, empty.payload_bytes), (&Some(Vec::new()), Some(0)));
+    assert!(f.store.dead_letter(empty.number + 1).await?.is_none());
     Ok(())
 }

@@ -16,10 +16,14 @@ mod events;
 mod fixture;
 mod histories;
 mod holds;
+mod horizon;
 mod leases;
 mod letters;
+mod moving;
 mod outbox_admin;
+mod pass;
 mod positions;
+mod purging;
 mod reading;
 mod relaying;
 mod retention;
@@ -37,10 +41,13 @@ pub use claims::*;
 pub use events::*;
 pub use histories::*;
 pub use holds::*;
+pub use horizon::*;
 pub use leases::*;
 pub use letters::*;
+pub use moving::*;
 pub use outbox_admin::*;
 pub use positions::*;
+pub use purging::*;
 pub use reading::*;
 pub use retention::*;
 pub use schema::*;
@@ -65,6 +72,8 @@ macro_rules! conformance {
             a_large_batch_is_claimed_whole
             a_batch_without_ids_has_a_transaction
             a_bare_claim_joins_the_transaction
+            a_bare_claim_outside_a_transaction_is_refused
+            a_collision_of_receipts_is_told
             a_dropped_transaction_leaves_nothing
             an_aborted_task_leaves_nothing
             a_rolled_back_connection_is_used_again
@@ -79,12 +88,24 @@ macro_rules! conformance {
             starts_are_counted_until_there_is_progress
             a_stale_owner_is_fenced
             a_commit_without_a_position_moves_none
+            a_position_keeps_its_log_and_its_mark
+            caught_up_only_moves_forward_and_never_ahead
+            a_position_is_moved_by_an_operator
+            a_moved_position_fences_its_owner
+            a_position_is_made_or_revived_by_moving_it
+            an_owner_that_knows_more_than_the_database_is_fenced
+            an_owner_that_knows_of_more_commits_than_the_database_is_fenced
             attempts_are_counted_and_survive
             an_attempt_is_settled_with_its_transaction
             a_stale_owner_records_no_attempt
+            attempts_are_forgotten_after_a_release
+            attempts_below_the_position_are_forgotten
+            a_withdrawn_attempt_does_not_count
             a_letter_is_kept_whole
             a_letter_of_a_rolled_back_transaction_is_not_kept
             a_message_without_id_has_one_letter
+            letters_at_the_same_place_of_two_logs_are_two
+            a_list_has_lengths_instead_of_payloads
             parked_keys_are_found_in_their_partition
             letters_are_found_by_filter
             letters_come_in_pages
@@ -93,11 +114,24 @@ macro_rules! conformance {
             a_taken_letter_comes_back_after_a_rollback
             a_taken_letter_has_its_receipt
             a_letter_is_taken_by_one
+            a_replay_renews_the_receipt
+            an_earlier_letter_of_the_key_is_found
             purge_removes_what_is_older_than_the_horizon
             purge_keeps_receipts_of_dead_letters
-            the_horizon_stands_still_while_a_consumer_is_down
             purge_can_only_count
             purge_gets_through_many_receipts
+            the_horizon_stands_still_while_a_consumer_is_down
+            the_slowest_partition_holds_the_horizon
+            copies_in_a_backlog_are_recognised_until_it_is_caught_up
+            a_retired_partition_does_not_hold_the_horizon
+            a_partition_never_caught_up_holds_the_horizon
+            a_clock_that_is_ahead_purges_nothing_too_early
+            a_purge_reports_its_progress
+            a_stopped_purge_resumes
+            a_purge_that_is_not_wanted_does_nothing
+            a_second_purger_is_told_that_another_is_at_it
+            a_purger_takes_over_from_one_that_is_gone
+            a_purger_that_was_replaced_stops
             migrations_are_applied_once
             migrations_are_safe_from_several_processes
             a_check_tells_about_missing_tables

@@ -2,7 +2,7 @@
 
 use oncebox_core::{Admin, ConsumerName, ErrorClass, PositionKey, Store};
 
-use super::fixture::{Fixture, advance, apply, claims, refused};
+use super::fixture::{Fixture, advance, apply, claims, next, refused};
 use super::subject::{Subject, Verdict};
 
 /// Neither a commit nor the choice of a start lowers a position.
@@ -21,9 +21,9 @@ pub async fn a_position_only_moves_forward<T: Subject>() -> Verdict {
         assert_eq!(next_offset(&f).await?, Some(stored));
     }
     f.apply_and(&["later"], advance(&owner, None)).await?;
-    f.store.begin_at(&owner, 3).await?;
+    f.store.record_progress(&owner, next(Some(3))).await?;
     assert_eq!(next_offset(&f).await?, Some(11));
-    f.store.begin_at(&owner, 20).await?;
+    f.store.record_progress(&owner, next(Some(20))).await?;
     assert_eq!(f.store.acquire(&key).await?.next_offset, Some(20));
     Ok(())
 }
@@ -64,6 +64,15 @@ pub async fn starts_are_counted_until_there_is_progress<T: Subject>() -> Verdict
     f.apply_and(&["a"], advance(&owner, Some(1))).await?;
     let owner = f.store.acquire(&key).await?;
     assert_eq!(owner.starts, 1, "a commit is progress");
+    f.apply_and(&["ahead"], advance(&owner, None)).await?;
+    let owner = f.store.acquire(&key).await?;
+    assert_eq!(
+        owner.starts, 2,
+        "a lane that runs ahead says nothing about the message that holds the position"
+    );
+    f.apply_and(&["b"], advance(&owner, Some(2))).await?;
+    let owner = f.store.acquire(&key).await?;
+    assert_eq!(owner.starts, 1);
 
     f.store.acquire(&key).await?;
     f.store.release(&owner).await?;
@@ -94,7 +103,7 @@ pub async fn a_stale_owner_is_fenced<T: Subject>() -> Verdict {
     assert_eq!(f.subject.effects().await?, [""; 0]);
     assert_eq!(f.subject.receipts("stock").await?, [""; 0]);
 
-    let error = refused(f.store.begin_at(&zombie, 9).await, "a zombie's start")?;
+    let error = refused(f.store.record_progress(&zombie, next(Some(9))).await, "a zombie's progress")?;
     assert_eq!(error.class, ErrorClass::Fenced);
     assert_eq!(next_offset(&f).await?, None);
 

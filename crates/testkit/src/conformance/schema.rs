@@ -2,7 +2,7 @@
 
 use oncebox_core::{Admin, Advance, BoxError, FindingLevel, Store};
 
-use super::fixture::{Fixture, letter};
+use super::fixture::{Fixture, letter, next};
 use super::subject::{Subject, Verdict};
 
 /// The first run applies every step in order, the second none.
@@ -58,8 +58,8 @@ async fn errors<A: Admin>(store: &A) -> Result<usize, BoxError> {
 pub async fn the_status_shows_counters<T: Subject>() -> Verdict {
     let f = Fixture::<T>::start().await?;
     let owner = f.store.acquire(&f.position(4)).await?;
-    let moved = |next, applied, duplicates| {
-        Some(Advance { owner: &owner, next_offset: Some(next), applied, duplicates, settled_attempt: None })
+    let moved = |to, applied, duplicates| {
+        Some(Advance { owner: &owner, progress: next(Some(to)), applied, duplicates, settled_attempt: None })
     };
     f.apply_and(&["a"], moved(3, 2, 1)).await?;
     f.apply_and(&["b"], moved(5, 1, 4)).await?;

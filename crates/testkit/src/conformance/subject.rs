@@ -22,6 +22,9 @@ pub trait Subject: Sized + Send + Sync + 'static {
     /// A store with connections of its own, as another process would have them.
     fn connect(&self) -> impl Future<Output = Result<Self::Store, BoxError>> + Send;
 
+    /// A connection outside of any transaction, as an application has it.
+    fn connection(&self) -> impl Future<Output = Result<Conn<Self>, BoxError>> + Send;
+
     /// What a handler does: appends this id to the effects.
     fn add_effect(conn: &mut Conn<Self>, id: &str) -> impl Future<Output = Result<(), BoxError>> + Send;
 
@@ -38,10 +41,14 @@ pub trait Subject: Sized + Send + Sync + 'static {
     fn age_receipts(&self, consumer: &str, by: Duration)
     -> impl Future<Output = Result<(), BoxError>> + Send;
 
-    /// Moves the last progress of a consumer's positions into the past.
+    /// Moves the times of a consumer's positions into the past: the last progress, and until when they are caught up.
     fn age_positions(
         &self,
         consumer: &str,
         by: Duration,
     ) -> impl Future<Output = Result<(), BoxError>> + Send;
+
+    /// Lets a purger's claim to be the only one run out, as if it had not been heard of for long. Does nothing if there is
+    /// none.
+    fn expire_purger(&self) -> impl Future<Output = Result<(), BoxError>> + Send;
 }

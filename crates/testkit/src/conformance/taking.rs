@@ -1,8 +1,9 @@
 //! Taking a dead letter back, to replay it.
 
-use oncebox_core::{Admin, BoxError, Store};
+use oncebox_core::{Admin, BoxError, DeadLetter, Record, Store};
 
 use super::fixture::{Fixture, all, claims, letter};
+use super::pass::{DAY, purge};
 use super::subject::{Subject, Verdict};
 
 /// The letter and the effect of its replay change places in one transaction.
@@ -86,6 +87,51 @@ pub async fn a_letter_is_taken_by_one<T: Subject>() -> Verdict {
     }
     assert_eq!(taken, 1);
     assert_eq!(f.subject.effects().await?, ["a"]);
+    Ok(())
+}
+
+/// The effect of a replay is new, so the time for which copies of it are recognised begins anew.
+pub async fn a_replay_renews_the_receipt<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    f.park(&[letter(Some("a"), 1), letter(Some("b"), 2)]).await?;
+    let numbers = numbers(&f).await?;
+    f.subject.age_receipts("stock", 10 * DAY).await?;
+    let (txn, _) = f.store.take_dead(numbers[0]).await?.ok_or("the letter is not there")?;
+    f.store.commit(txn, None).await?;
+    let (txn, _) = f.store.take_dead(numbers[1]).await?.ok_or("the letter is not there")?;
+    f.store.rollback(txn).await;
+    f.store.drop_dead(&all()).await?;
+
+    assert_eq!(purge(&f, DAY).await?.receipts, 1);
+    assert_eq!(f.fresh(&["a", "b"]).await?, [false, true], "only the replay that was committed counts");
+    Ok(())
+}
+
+/// Whoever replays a letter of a key out of order can be told.
+pub async fn an_earlier_letter_of_the_key_is_found<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    let keyed = |id: &str, partition, key: Option<&'static str>| {
+        let record = Record { key: key.map(Into::into), ..Record::at("orders", partition, 1) };
+        DeadLetter { record, ..letter(Some(id), 1) }
+    };
+    let of_others = [keyed("x", 1, Some("red")), keyed("y", 0, Some("blue")), keyed("z", 0, None)];
+    f.park(&of_others).await?;
+    let ids = ["a", "b", "c"];
+    f.park(&ids.map(|id| keyed(id, 0, Some("red")))).await?;
+    f.park(&[keyed("without", 0, None)]).await?;
+    let numbers = numbers(&f).await?;
+    let [.., a, b, c, without] = numbers[..] else { return Err("expected seven letters".into()) };
+
+    for (number, before) in [(a, None), (b, Some(a)), (c, Some(a)), (without, None)] {
+        let (mut txn, stored) = f.store.take_dead(number).await?.ok_or("the letter is not there")?;
+        assert_eq!(f.store.letter_before(&mut txn, &stored).await?, before, "of {number}, of {numbers:?}");
+        f.store.rollback(txn).await;
+    }
+    let (txn, _) = f.store.take_dead(a).await?.ok_or("the letter is not there")?;
+    f.store.commit(txn, None).await?;
+    let (mut txn, stored) = f.store.take_dead(c).await?.ok_or("the letter is not there")?;
+    assert_eq!(f.store.letter_before(&mut txn, &stored).await?, Some(b));
+    f.store.rollback(txn).await;
     Ok(())
 }
 

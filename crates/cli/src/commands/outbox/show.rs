@@ -36,22 +36,22 @@ pub(super) fn whole(entry: &OutboxEntry, output: Output) -> CommandResult {
         return Ok(Answer::Yes);
     }
     let event = &entry.event;
-    output::line(&format!("number      {}", event.seq))?;
-    output::line(&format!("id          {}", event.id))?;
-    output::line(&format!("topic       {}", event.topic))?;
-    output::line(&format!("written at  {}", time(event.created_at_ms)))?;
-    output::line(&format!("state       {}", state(entry)))?;
-    output::line(&format!("shard       {}", entry.shard))?;
-    output::line(&format!("attempts    {}", event.attempts))?;
-    output::line(&format!("error       {}", or_dash(entry.error.as_deref())))?;
-    output::line(&format!("consumer    {}", or_dash(entry.consumer.as_deref())))?;
-    output::line(&format!("tenant      {}", or_dash(entry.tenant.as_deref())))?;
-    output::line(&format!("caused by   {}", or_dash(event.causation_id.as_deref())))?;
-    output::line(&format!("key         {}", text(event.key.as_deref())))?;
+    output::entry("number", &event.seq)?;
+    output::entry("id", &event.id)?;
+    output::entry("topic", &event.topic)?;
+    output::entry("written at", &time(event.created_at_ms))?;
+    output::entry("state", &state(entry))?;
+    output::entry("shard", &entry.shard)?;
+    output::entry("attempts", &event.attempts)?;
+    output::entry("error", &or_dash(entry.error.as_deref()))?;
+    output::entry("consumer", &or_dash(entry.consumer.as_deref()))?;
+    output::entry("tenant", &or_dash(entry.tenant.as_deref()))?;
+    output::entry("caused by", &or_dash(event.causation_id.as_deref()))?;
+    output::entry("key", &text(event.key.as_deref()))?;
     for (name, value) in event.headers.iter() {
-        output::line(&format!("header      {name}: {}", text(value)))?;
+        output::entry("header", &format!("{name}: {}", text(value)))?;
     }
-    output::line(&format!("payload     {}", text(event.payload.as_deref())))?;
+    output::entry("payload", &text(event.payload.as_deref()))?;
     Ok(Answer::Yes)
 }
 

@@ -2,6 +2,7 @@
 
 mod relay;
 mod retention;
+mod shared;
 mod supervise;
 mod sweeps;
 mod watch;
@@ -14,18 +15,21 @@ use std::time::Duration;
 use metrics::counter;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use oncebox_core::config::Config;
-use oncebox_core::{Inbox, LoopHandle, Monitor, RetryPolicy, describe, purge_loop, purge_published_loop};
+use oncebox_core::{
+    Clock, Inbox, LoopHandle, Monitor, RetryPolicy, describe, purge_loop, purge_published_loop,
+};
 use oncebox_kafka::Kafka;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
-use crate::exit::{Answer, CommandResult, Exit, Failure};
+use crate::exit::{Answer, CommandResult, Exit, Failure, is_unreachable};
 use crate::http::{self, Shown};
 use crate::load;
 use crate::stores::{self, SqlStore, WithStore, with_store};
 use relay::Sinks;
+use shared::Shared;
+use supervise::Loops;
 use watch::OldestEvent;
 
 /// How often published events and swept rows whose time is over are removed, where no relay does it.
@@ -46,11 +50,12 @@ pub(crate) async fn run(file: &Path) -> CommandResult {
     let monitor = Monitor::default();
     let ready = Arc::new(AtomicBool::new(false));
     let metrics = install_metrics()?;
+    let mut loops = Loops::new(&monitor, &stop);
     if let Some(http) = &config.http {
         let shown = Shown { monitor: monitor.clone(), ready: Arc::clone(&ready), metrics };
-        http::serve(http.listen, shown, stop.clone())
-            .await
+        let listener = http::listen(http.listen)
             .map_err(|e| Failure::config(format!("cannot listen on {} (http.listen): {e}", http.listen)))?;
+        loops.keep("http", move |_, stop| http::serve(Arc::clone(&listener), shown.clone(), stop));
     }
 
     let setup = monitor.register("setup", "");
@@ -100,7 +105,7 @@ impl WithStore for Daemon<'_> {
         for inbox in &config.inboxes {
             match store.prepare(&inbox.handler, inbox.payload).await {
                 Ok(handler) => workers.push((inbox, handler)),
-                Err(e) if e.class == oncebox_core::ErrorClass::Transient => return Err(e.into()),
+                Err(e) if is_unreachable(&e) => return Err(e.into()),
                 Err(e) => problems.push(format!("inbox {}: {}", inbox.consumer, describe(&e))),
             }
         }
@@ -113,59 +118,78 @@ impl WithStore for Daemon<'_> {
             return Err(Failure::config(problems.join("\n")));
         }
 
-        let mut tasks = JoinSet::new();
+        let mut loops = Loops::new(monitor, stop);
         for (inbox, handler) in workers {
             let Some(kafka) = kafka.clone() else {
                 return Err(Failure::config("[kafka] is missing"));
             };
-            let worker = Inbox::new(inbox.consumer.as_str(), store.clone())
+            let described = Inbox::new(inbox.consumer.as_str(), store.clone())
                 .map_err(|e| Failure::config(e.to_string()))?
                 .settings(load::settings(config, inbox))
-                .monitor(monitor.clone())
-                .apply(handler);
-            let source = kafka.source(&inbox.topics).group(&inbox.group);
-            let (inbox, stop, monitor) = (inbox.clone(), stop.clone(), monitor.clone());
-            tasks.spawn(async move {
-                if retention::allows_start(&kafka, &inbox, &monitor, &stop).await {
-                    worker.serve(source, stop).await;
+                .monitor(monitor.clone());
+            let (handler, inbox) = (Shared(Arc::new(handler)), inbox.clone());
+            loops.keep(format!("inbox:{}", inbox.consumer), move |monitor, stop| {
+                let worker = described.clone().apply(handler.clone());
+                let source = kafka.source(&inbox.topics).group(&inbox.group);
+                let (kafka, inbox) = (kafka.clone(), inbox.clone());
+                async move {
+                    if retention::allows_start(&kafka, &inbox, &monitor, &stop).await {
+                        worker.serve(source, stop).await;
+                    }
                 }
             });
         }
         match relay {
-            Some(sinks) => tasks.spawn(sinks.serve(store.clone(), monitor.clone(), stop.clone())),
-            None => tasks.spawn(purge_published_loop(
-                store.clone(),
-                config.outbox.keep,
-                HOUSEKEEPING,
-                monitor.clone(),
-                stop.clone(),
-            )),
-        };
-        sweeps::start(&mut tasks, &store, &config.sweeps, monitor, stop);
-        let retention = stores::retention(&config.inboxes);
-        tasks.spawn(purge_loop(store.clone(), retention, config.purge.every, monitor.clone(), stop.clone()));
-        let oldest = if config.outbox.relay {
-            OldestEvent::limited(monitor, config.outbox.max_age)
-        } else {
-            OldestEvent::unlimited()
-        };
-        tasks.spawn(watch::watch(store, oldest, monitor.clone(), stop.clone()));
+            Some(sinks) => {
+                let store = store.clone();
+                loops.keep("relay", move |monitor, stop| {
+                    sinks.relay(store.clone()).monitor(monitor).serve(stop)
+                });
+            }
+            None => {
+                let (store, keep) = (store.clone(), config.outbox.keep);
+                loops.keep("outbox-purge", move |monitor, stop| {
+                    purge_published_loop(store.clone(), keep, HOUSEKEEPING, monitor, stop)
+                });
+            }
+        }
+        for sweep in &config.sweeps {
+            let (store, sweep) = (store.clone(), sweep.clone());
+            loops.keep(sweeps::name(&sweep), move |monitor, stop| {
+                sweeps::sweep(store.clone(), sweep.clone(), monitor, stop)
+            });
+        }
+        let (retention, every) = (stores::retention(&config.inboxes), config.purge.every);
+        let (purged, clock) = (store.clone(), Clock::system());
+        loops.keep("purge", move |monitor, stop| {
+            purge_loop(purged.clone(), retention.clone(), every, clock, monitor, stop)
+        });
+        let max_age = config.outbox.relay.then_some(config.outbox.max_age);
+        loops.keep("store", move |monitor, stop| {
+            let oldest = OldestEvent::new(&monitor, max_age);
+            watch::watch(store.clone(), oldest, monitor, stop)
+        });
         setup.succeeded();
         setup.idle();
         ready.store(true, Ordering::Relaxed);
 
-        stop.cancelled().await;
+        let failed = tokio::select! {
+            // First: when they are told to stop, they end.
+            biased;
+            () = stop.cancelled() => None,
+            ended = loops.next_end() => Some(format!("a supervisor ended, which it never should: {ended:?}")),
+        };
+        // Rather no process than half of one.
+        stop.cancel();
         ready.store(false, Ordering::Relaxed);
         info!("stopping: ending what is in flight");
-        let drained = tokio::time::timeout(SHUTDOWN_LIMIT, async {
-            while let Some(ended) = tasks.join_next().await {
-                if let Err(panic) = ended {
-                    error!(%panic, "a task ended badly");
-                }
-            }
-        });
+        let drained =
+            tokio::time::timeout(SHUTDOWN_LIMIT, async { while loops.next_end().await.is_some() {} });
         if drained.await.is_err() {
             warn!("not everything ended in time; what was in flight will be delivered again");
+        }
+        if let Some(text) = failed {
+            return Err(Failure::data(text));
         }
         info!("stopped");
         Ok(Answer::Yes)

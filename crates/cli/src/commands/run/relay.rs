@@ -1,14 +1,10 @@
 //! The relay of the configuration.
 
-use std::future::Future;
-
 use oncebox_core::config::Config;
-use oncebox_core::{ByEvent, Monitor, OutboxAdmin, Relay, RelaySettings};
+use oncebox_core::{ByEvent, OutboxAdmin, Relay, RelaySettings};
 use oncebox_kafka::Kafka;
 use oncebox_webhook::Webhook;
-use tokio_util::sync::CancellationToken;
 
-use super::supervise::supervise;
 use crate::load;
 
 /// Where events go: each `[[webhook]]` for its topics, `[kafka]` for the rest.
@@ -38,21 +34,8 @@ impl Sinks {
         Ok(Some(Self { settings: load::relay_settings(&config.outbox), webhooks, kafka: kafka.cloned() }))
     }
 
-    /// Publishes the events of this store until `stop`.
-    pub(crate) fn serve<S: OutboxAdmin>(
-        self,
-        store: S,
-        monitor: Monitor,
-        stop: CancellationToken,
-    ) -> impl Future<Output = ()> {
-        let relay = {
-            let (monitor, stop) = (monitor.clone(), stop.clone());
-            move || self.relay(store.clone()).monitor(monitor.clone()).serve(stop.clone())
-        };
-        supervise("relay", monitor, stop, relay)
-    }
-
-    fn relay<S: OutboxAdmin>(&self, store: S) -> Relay<S> {
+    /// A relay that publishes the events of this store.
+    pub(crate) fn relay<S: OutboxAdmin>(&self, store: S) -> Relay<S> {
         let relay = Relay::new(store).settings(self.settings.clone());
         let relay =
             self.webhooks.iter().fold(relay, |relay, (topics, sink)| relay.route(topics, sink.clone()));

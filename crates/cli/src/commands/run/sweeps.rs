@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use oncebox_core::config::SweepConfig;
-use oncebox_core::{
-    ErrorClass, LoopHandle, Monitor, OutboxAdmin, RetryPolicy, StoreError, Sweep, describe, events_committed,
-};
-use tokio::task::JoinSet;
+use oncebox_core::{Monitor, OutboxAdmin, RetryPolicy, StoreError, Sweep, describe, events_committed};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+
+use crate::exit::is_unreachable;
 
 /// What is wrong with the queries, one line each. An error if the database cannot be asked.
 pub(crate) async fn problems<S: OutboxAdmin>(
@@ -19,48 +18,40 @@ pub(crate) async fn problems<S: OutboxAdmin>(
     for SweepConfig { sweep, .. } in sweeps {
         match store.check_sweep(sweep).await {
             Ok(()) => {}
-            Err(e) if e.class == ErrorClass::Transient => return Err(e),
+            Err(e) if is_unreachable(&e) => return Err(e),
             Err(e) => problems.push(format!("sweep {}: {}", sweep.name, describe(&e))),
         }
     }
     Ok(problems)
 }
 
-/// Starts a loop for each sweep.
-pub(crate) fn start<S: OutboxAdmin>(
-    tasks: &mut JoinSet<()>,
-    store: &S,
-    sweeps: &[SweepConfig],
-    monitor: &Monitor,
-    stop: &CancellationToken,
-) {
-    for config in sweeps {
-        let (store, config, stop) = (store.clone(), config.clone(), stop.clone());
-        let health = monitor.register(format!("sweep:{}", config.sweep.name), "");
-        tasks.spawn(async move { sweep(&store, &config, &health, &stop).await });
-    }
+/// The name of the loop of a sweep.
+pub(crate) fn name(config: &SweepConfig) -> String {
+    format!("sweep:{}", config.sweep.name)
 }
 
-async fn sweep<S: OutboxAdmin>(
-    store: &S,
-    config: &SweepConfig,
-    health: &LoopHandle,
-    stop: &CancellationToken,
+/// Sweeps until `stop`.
+pub(crate) async fn sweep<S: OutboxAdmin>(
+    store: S,
+    config: SweepConfig,
+    monitor: Monitor,
+    stop: CancellationToken,
 ) {
+    let health = monitor.register(name(&config), "");
     let SweepConfig { every, sweep } = config;
     // Sooner than the next run, where runs are far apart.
-    let longest = (*every).clamp(Duration::from_secs(1), Duration::from_secs(60));
+    let longest = every.clamp(Duration::from_secs(1), Duration::from_secs(60));
     let backoff = RetryPolicy { backoff_max: longest, ..RetryPolicy::default() };
     let mut failures = 0;
     while !stop.is_cancelled() {
         health.busy();
-        let wait = match run(store, sweep).await {
+        let wait = match run(&store, &sweep).await {
             Ok(events) => {
                 failures = 0;
                 health.succeeded();
                 health.idle();
                 // A full run has left something behind: the next one follows at once.
-                if events >= u64::from(sweep.limit) { Duration::ZERO } else { *every }
+                if events >= u64::from(sweep.limit) { Duration::ZERO } else { every }
             }
             Err(e) => {
                 failures += 1;

@@ -18,16 +18,15 @@ pub(crate) struct OldestEvent {
 }
 
 impl OldestEvent {
-    /// Without a limit: whoever publishes the events has to watch them.
-    pub(crate) fn unlimited() -> Self {
-        Self { seen: None, gauge: gauge!("oncebox_outbox_oldest_seconds"), alarm: None }
-    }
-
-    /// `/healthz` turns red when the event is older than `max_age`.
-    pub(crate) fn limited(monitor: &Monitor, max_age: Duration) -> Self {
-        let health = monitor.register("outbox", "");
-        health.idle();
-        Self { alarm: Some((health, max_age)), ..Self::unlimited() }
+    /// `/healthz` turns red when the event is older than `max_age`. Without it whoever publishes the events has to watch
+    /// them.
+    pub(crate) fn new(monitor: &Monitor, max_age: Option<Duration>) -> Self {
+        let alarm = max_age.map(|max_age| {
+            let health = monitor.register("outbox", "");
+            health.idle();
+            (health, max_age)
+        });
+        Self { seen: None, gauge: gauge!("oncebox_outbox_oldest_seconds"), alarm }
     }
 
     /// The database has told the age.
@@ -76,7 +75,7 @@ mod tests {
     #[test]
     fn an_old_event_raises_the_alarm_until_it_is_published() {
         let monitor = Monitor::default();
-        let mut oldest = OldestEvent::limited(&monitor, Duration::from_secs(300));
+        let mut oldest = OldestEvent::new(&monitor, Some(Duration::from_secs(300)));
         oldest.seen(Some(Duration::from_secs(299)));
         assert_eq!(alarm(&monitor), None);
         oldest.seen(Some(Duration::from_secs(301)));
@@ -89,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn it_grows_while_the_database_does_not_answer() {
         let monitor = Monitor::default();
-        let mut oldest = OldestEvent::limited(&monitor, Duration::from_secs(300));
+        let mut oldest = OldestEvent::new(&monitor, Some(Duration::from_secs(300)));
         oldest.seen(Some(Duration::from_millis(299_500)));
         assert_eq!(alarm(&monitor), None);
         let look = std::future::poll_fn(|_| {

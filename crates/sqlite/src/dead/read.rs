@@ -1,29 +1,41 @@
-//! A dead letter as a row.
+//! Dead letters from rows: whole, or as a line of a list.
 
 use bytes::Bytes;
 use oncebox_core::{
-    DeadLetter, ErrorClass, Record, StoreError, StoreResult, StoredDeadLetter, Tenant, headers_json,
+    DeadLetter, DeadSummary, ErrorClass, LogId, MAX_SUMMARY_BYTES, Record, StoreError, StoreResult,
+    StoredDeadLetter, Tenant, headers_json,
 };
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use crate::classify::Context;
+use crate::time::millis;
 
 /// The columns that [`read`] wants.
 macro_rules! columns {
     () => {
         concat!(
-            "number, consumer, tenant, message_id, topic, partition, \"offset\", key, payload, headers, ",
+            "number, consumer, tenant, message_id, topic, partition, \"offset\", log, key, payload, headers, ",
             "timestamp_ms, error, attempts, ",
             $crate::time::millis!("failed_at"),
             " AS failed_at_ms"
         )
     };
 }
-pub(crate) use columns;
+pub(super) use columns;
+
+/// The columns that [`summary`] wants. A payload is never read, only its length. `substr()` of an empty blob is NULL.
+pub(super) fn summary_columns() -> String {
+    const FAILED_AT_MS: &str = millis!("failed_at");
+    format!(
+        "number, consumer, tenant, message_id, topic, partition, \"offset\", attempts, {FAILED_AT_MS} AS failed_at_ms,
+         substr(error, 1, {MAX_SUMMARY_BYTES}) AS error, coalesce(substr(key, 1, {MAX_SUMMARY_BYTES}), key) AS key,
+         length(payload) AS payload_bytes"
+    )
+}
 
 /// Reads a row of [`columns!`] back.
-pub(crate) fn read(row: &SqliteRow) -> StoreResult<StoredDeadLetter> {
+pub(super) fn stored(row: &SqliteRow) -> StoreResult<StoredDeadLetter> {
     let number: i64 = row.try_get("number").context("reading a dead letter")?;
     let doing = format!("reading dead letter {number}");
     let broken = |error: oncebox_core::BoxError| StoreError::new(ErrorClass::Failed, doing.as_str(), error);
@@ -70,6 +82,26 @@ fn read_record(row: &SqliteRow) -> sqlx::Result<Record> {
         key: bytes("key")?,
         payload: bytes("payload")?,
         timestamp_ms: row.try_get("timestamp_ms")?,
+        log: Some(row.try_get::<String, _>("log")?).filter(|log| !log.is_empty()).map(LogId::new),
         ..Record::at(topic, row.try_get("partition")?, row.try_get("offset")?)
+    })
+}
+
+/// Reads a row of [`summary_columns`] back.
+pub(super) fn summary(row: &SqliteRow) -> sqlx::Result<DeadSummary> {
+    let payload_bytes: Option<i64> = row.try_get("payload_bytes")?;
+    Ok(DeadSummary {
+        number: row.try_get("number")?,
+        consumer: row.try_get("consumer")?,
+        tenant: row.try_get("tenant")?,
+        message_id: Some(row.try_get("message_id")?).filter(|id: &String| !id.is_empty()),
+        topic: row.try_get("topic")?,
+        partition: row.try_get("partition")?,
+        offset: row.try_get("offset")?,
+        key: row.try_get("key")?,
+        payload_bytes: payload_bytes.map(i64::unsigned_abs),
+        error: row.try_get("error")?,
+        attempts: row.try_get("attempts")?,
+        failed_at_ms: row.try_get("failed_at_ms")?,
     })
 }

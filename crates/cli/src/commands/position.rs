@@ -1,0 +1,87 @@
+//! `oncebox position`: where each consumer is, and how to move it.
+
+mod list;
+mod plan;
+mod relocate;
+mod retire;
+
+use std::path::Path;
+
+use oncebox_core::config::Config;
+use oncebox_core::{ConsumerName, PositionStatus};
+
+use crate::args::PositionAction;
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::load;
+use crate::stores::{SqlStore, WithStore, require_schema, with_store};
+
+/// Positions are what is asked for here: nothing is counted.
+const NO_COUNTS: u64 = 1;
+
+pub(crate) async fn run(file: &Path, action: PositionAction) -> CommandResult {
+    let config = load::config(file)?;
+    with_store(&config.store, Position { action, config: &config }).await
+}
+
+struct Position<'a> {
+    action: PositionAction,
+    config: &'a Config,
+}
+
+impl WithStore for Position<'_> {
+    type Output = CommandResult;
+
+    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+        require_schema(&store).await?;
+        let status = store.status(NO_COUNTS).await?;
+        match self.action {
+            PositionAction::List { consumer, topic, output } => {
+                let mut positions = status.positions;
+                positions.retain(|p| consumer.as_ref().is_none_or(|c| *c == p.consumer));
+                positions.retain(|p| topic.as_ref().is_none_or(|t| *t == p.topic));
+                list::list(self.config, &positions, output.output).await
+            }
+            PositionAction::Move(wanted) => relocate::relocate(&store, self.config, &status, &wanted).await,
+            PositionAction::Retire { consumer, topic, output } => {
+                known(self.config, &status.positions, &consumer, &topic)?;
+                retire::retire(&store, self.config, &consumer, &topic, output.output).await
+            }
+        }
+    }
+}
+
+/// Fails unless somebody knows this consumer, and that it reads this topic: a position that is made by a typing error would
+/// hold back retention for ever.
+fn known(
+    config: &Config,
+    positions: &[PositionStatus],
+    consumer: &ConsumerName,
+    topic: &str,
+) -> Result<(), Failure> {
+    let nothing = |text: String| Err(Failure { exit: Exit::Negative, text });
+    let configured = || config.inboxes.iter().filter(|inbox| inbox.consumer == *consumer);
+    let stored = || positions.iter().filter(|p| p.consumer == consumer.as_str());
+    if configured().next().is_none() && stored().next().is_none() {
+        let mut all: Vec<&str> = config.inboxes.iter().map(|inbox| inbox.consumer.as_str()).collect();
+        all.extend(positions.iter().map(|p| p.consumer.as_str()));
+        return nothing(format!(
+            "nobody knows a consumer {consumer}: no [[inbox]] has it, and it has no position. There is {}",
+            listed(all)
+        ));
+    }
+    let mut topics: Vec<&str> = configured().flat_map(|inbox| &inbox.topics).map(String::as_str).collect();
+    topics.extend(stored().map(|p| p.topic.as_str()));
+    if topics.contains(&topic) {
+        return Ok(());
+    }
+    nothing(format!(
+        "{consumer} does not read a topic {topic}, and has no position there. It reads {}",
+        listed(topics)
+    ))
+}
+
+fn listed(mut names: Vec<&str>) -> String {
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}

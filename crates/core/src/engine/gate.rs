@@ -1,0 +1,77 @@
+//! How many batches of a consumer run at once when they are in each other's way.
+//!
+//! Partitions that update the same few rows in another order deadlock, and the database needs a second to notice. Once that
+//! happens, the batches of the consumer run one after another for a while; then side by side again, to see whether the rows
+//! are still hot.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// For how many batches they run one after another at first. Doubles each time they get in each other's way again.
+const FIRST_SPELL: u32 = 64;
+const LONGEST_SPELL: u32 = 16_384;
+
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    lock: RwLock<()>,
+    /// How many more batches run one after another.
+    left: AtomicU32,
+    /// How long the last spell was.
+    spell: AtomicU32,
+}
+
+/// The right to run a batch.
+#[derive(Debug)]
+pub(crate) enum Passage<'g> {
+    SideBySide { _held: RwLockReadGuard<'g, ()> },
+    OneByOne { _held: RwLockWriteGuard<'g, ()> },
+}
+
+impl Gate {
+    pub(crate) async fn enter(&self) -> Passage<'_> {
+        if self.left.load(Ordering::Relaxed) == 0 {
+            return Passage::SideBySide { _held: self.lock.read().await };
+        }
+        let held = self.lock.write().await;
+        let less = |left: u32| Some(left.saturating_sub(1));
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok();
+        Passage::OneByOne { _held: held }
+    }
+
+    /// A batch ran into another transaction.
+    pub(crate) fn collided(&self, passage: &Passage<'_>) {
+        // Alone in this process it cannot have been one of ours.
+        if matches!(passage, Passage::OneByOne { .. }) {
+            return;
+        }
+        // Several of the same spell collide; only the first makes it longer.
+        if self.left.load(Ordering::Relaxed) == 0 {
+            let spell = (self.spell.load(Ordering::Relaxed) * 2).clamp(FIRST_SPELL, LONGEST_SPELL);
+            self.spell.store(spell, Ordering::Relaxed);
+            self.left.store(spell, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn after_a_collision_batches_run_one_by_one_for_a_while() {
+        let gate = Gate::default();
+        let (one, two) = (gate.enter().await, gate.enter().await);
+        gate.collided(&one);
+        gate.collided(&two);
+        drop((one, two));
+        for _ in 0..FIRST_SPELL {
+            assert!(matches!(gate.enter().await, Passage::OneByOne { .. }));
+        }
+        let passage = gate.enter().await;
+        assert!(matches!(passage, Passage::SideBySide { .. }), "they are tried side by side again");
+        gate.collided(&passage);
+        drop(passage);
+        assert_eq!(gate.left.load(Ordering::Relaxed), 2 * FIRST_SPELL);
+    }
+}

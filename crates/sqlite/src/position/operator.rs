@@ -1,0 +1,50 @@
+//! What an operator does with positions.
+
+use oncebox_core::{ConsumerName, LogId, PositionKey, StoreResult};
+
+use super::{attempts, of};
+use crate::classify::Context;
+use crate::time::now;
+use crate::writer::Writer;
+
+// A new epoch fences the owner. What was known about the old place says nothing about the new one, and whoever moves a
+// position wants it to be read, so it is retired no more.
+const MOVE: &str = "
+    INSERT INTO oncebox_position AS mine (consumer, topic, partition, epoch, next_offset, floor, log)
+    VALUES (?1, ?2, ?3, 1, ?4, ?4, ?5)
+    ON CONFLICT (consumer, topic, partition) DO UPDATE
+    SET epoch = mine.epoch + 1, starts = 0, next_offset = excluded.next_offset, floor = excluded.floor,
+        log = excluded.log, mark_offset = NULL, mark_digest = NULL, caught_up_at = NULL, retired_at = NULL";
+
+const RETIRE: &str = concat!(
+    "UPDATE oncebox_position SET retired_at = ",
+    now!(),
+    " WHERE consumer = ?1 AND topic = ?2 AND retired_at IS NULL"
+);
+
+/// Moves a position, in any direction, and makes it if there is none.
+pub(crate) async fn move_position(
+    writer: &Writer,
+    key: &PositionKey,
+    next_offset: i64,
+    log: Option<&LogId>,
+) -> StoreResult<()> {
+    let mut txn = writer.begin().await?;
+    let update = of(MOVE, key).bind(next_offset).bind(log.map(LogId::as_str));
+    update.execute(&mut *txn).await.context("moving a position")?;
+    attempts::forget(&mut txn, key).await?;
+    txn.commit(None).await
+}
+
+/// Retires the positions of a consumer in a topic; those that are retired already do not count.
+pub(crate) async fn retire_positions(
+    writer: &Writer,
+    consumer: &ConsumerName,
+    topic: &str,
+) -> StoreResult<u64> {
+    let mut txn = writer.begin().await?;
+    let retire = sqlx::query(RETIRE).bind(consumer.as_str()).bind(topic);
+    let retired = retire.execute(&mut *txn).await.context("retiring positions")?.rows_affected();
+    txn.commit(None).await?;
+    Ok(retired)
+}
