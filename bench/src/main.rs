@@ -3,6 +3,7 @@
 
 mod by_hand;
 mod contestant;
+mod hot_rows;
 mod measure;
 mod proxy;
 mod relay;
@@ -26,6 +27,8 @@ enum Command {
     Compare(rounds::Compare),
     /// Compare the relay with a bare producer of the same bytes, and see how soon a consumer has an event.
     Relay(relay::Relay),
+    /// Let several partitions update the same few rows.
+    HotRows(hot_rows::HotRows),
     /// A contestant: one transaction per message, written by hand.
     ByHand(contestant::Job),
     /// A contestant: an oncebox handler in Rust.
@@ -37,6 +40,7 @@ async fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Compare(compare) => rounds::run(compare).await,
         Command::Relay(args) => relay::run(args).await,
+        Command::HotRows(args) => hot_rows::run(args).await,
         Command::ByHand(job) => by_hand::run(job).await,
         Command::RustHandler(job) => rust_handler::run(job).await,
     }

@@ -9,6 +9,7 @@ use clap::Args;
 
 use crate::contestant::{Contestant, Job};
 use crate::measure::{self, Run};
+use crate::workload::Topic;
 use crate::{proxy, report, workload};
 
 #[derive(Debug, Args)]
@@ -40,8 +41,8 @@ pub(crate) async fn run(args: Compare) -> Result<()> {
     let slow_records = (args.records / 20).max(1_000);
     let (fast_topic, slow_topic) = (format!("bench-fast-{run}"), format!("bench-slow-{run}"));
     eprintln!("producing {} and {slow_records} records", args.records);
-    workload::topic(&args.brokers, &fast_topic, args.records).await?;
-    workload::topic(&args.brokers, &slow_topic, slow_records).await?;
+    workload::topic(&args.brokers, &fast_topic, Topic::plain(args.records)).await?;
+    workload::topic(&args.brokers, &slow_topic, Topic::plain(slow_records)).await?;
     let between = match args.round_trip_us {
         0 => None,
         us => Some(proxy::start(server_address(&args.postgres)?, Duration::from_micros(us) / 2)?),

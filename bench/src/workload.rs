@@ -11,14 +11,29 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-/// Articles in stock.
-const SKUS: u64 = 1_000;
+/// What a topic looks like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Topic {
+    pub(crate) partitions: i32,
+    /// How many different articles are updated.
+    pub(crate) rows: u64,
+    /// Whether an article stays in its partition.
+    pub(crate) keyed_by_row: bool,
+    pub(crate) records: u64,
+}
 
-/// Makes a topic with one partition, one worker for everybody, and fills it.
-pub(crate) async fn topic(brokers: &str, name: &str, records: u64) -> Result<()> {
-    create_topic(brokers, name, 1).await?;
+impl Topic {
+    /// One partition, one worker for everybody.
+    pub(crate) fn plain(records: u64) -> Self {
+        Self { partitions: 1, rows: 1_000, keyed_by_row: true, records }
+    }
+}
+
+/// Makes a topic and fills it.
+pub(crate) async fn topic(brokers: &str, name: &str, topic: Topic) -> Result<()> {
+    create_topic(brokers, name, topic.partitions).await?;
     let (name, brokers) = (name.to_owned(), brokers.to_owned());
-    tokio::task::spawn_blocking(move || produce(&brokers, &name, records)).await?
+    tokio::task::spawn_blocking(move || produce(&brokers, &name, topic)).await?
 }
 
 /// Makes an empty topic.
@@ -34,7 +49,7 @@ pub(crate) async fn create_topic(brokers: &str, name: &str, partitions: i32) -> 
     Ok(())
 }
 
-fn produce(brokers: &str, topic: &str, records: u64) -> Result<()> {
+fn produce(brokers: &str, topic: &str, shape: Topic) -> Result<()> {
     let producer: ThreadedProducer<DefaultProducerContext> = ClientConfig::new()
         .set("bootstrap.servers", brokers)
         .set("enable.idempotence", "true")
@@ -42,18 +57,19 @@ fn produce(brokers: &str, topic: &str, records: u64) -> Result<()> {
         .set("compression.type", "lz4")
         .create()?;
     let mut ids: Vec<String> = Vec::new();
-    for number in 0..records {
+    for number in 0..shape.records {
         // One in ten repeats the id of ten messages before.
         let id = match number % 10 {
             9 => ids[ids.len() - 5].clone(),
             _ => uuid::Uuid::now_v7().to_string(),
         };
-        let sku = format!("sku-{}", number.wrapping_mul(7_919) % SKUS);
+        let sku = format!("sku-{}", number.wrapping_mul(7_919) % shape.rows);
+        let key = if shape.keyed_by_row { sku.clone() } else { number.to_string() };
         let payload = format!(
             r#"{{"sku":"{sku}","qty":1,"order":{number},"note":"a payload of a usual size, about 120 bytes"}}"#
         );
         let mut record = BaseRecord::to(topic)
-            .key(&sku)
+            .key(&key)
             .payload(&payload)
             .headers(OwnedHeaders::new().insert(Header { key: "event_id", value: Some(&id) }));
         while let Err((error, same)) = producer.send(record) {

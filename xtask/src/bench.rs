@@ -26,6 +26,8 @@ pub(crate) struct Args {
 enum Part {
     /// The inbox against one transaction per message written by hand.
     Inbox,
+    /// Several partitions that update the same few rows.
+    HotRows,
     /// The relay against a bare producer.
     Relay,
 }
@@ -53,16 +55,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Ok(())
     };
     let daemon = built.join("oncebox");
-    if args.part != Some(Part::Relay) {
+    let wanted = |part: Part| args.part.is_none_or(|one| one == part);
+    // What is passed on belongs to the inbox unless another part was asked for alone.
+    let extra = |part: Part| if args.part == Some(part) { &args.extra[..] } else { &[] };
+    if wanted(Part::Inbox) {
         for round_trip in ROUND_TRIPS_US {
             let compare = ["compare", "--round-trip-us", round_trip, "--daemon"].map(OsStr::new);
             benchmark(&[&compare[..], &[daemon.as_os_str()]].concat(), &args.extra)?;
         }
     }
-    if args.part != Some(Part::Inbox) {
-        // What is passed on belongs to the inbox unless the relay was asked for alone.
-        let extra = if args.part.is_some() { &args.extra[..] } else { &[] };
-        benchmark(&[OsStr::new("relay")], extra)?;
+    if wanted(Part::HotRows) {
+        let hot_rows = [OsStr::new("hot-rows"), OsStr::new("--daemon"), daemon.as_os_str()];
+        benchmark(&hot_rows, extra(Part::HotRows))?;
+    }
+    if wanted(Part::Relay) {
+        benchmark(&[OsStr::new("relay")], extra(Part::Relay))?;
     }
     Ok(())
 }
