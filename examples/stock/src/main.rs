@@ -1,9 +1,12 @@
-//! A multi-tenant shop on SQLite and an in-process broker: `cargo run -p example-stock`.
+//! A multi-tenant shop on SQLite and an in-process broker: `cargo run -p example-stock`. With the URL of an empty PostgreSQL
+//! database, `cargo run -p example-stock -- postgres://…`, each tenant has a schema of its own.
 //!
 //! - The tenant comes from a header: two shops may use the same order number.
 //! - Two consumers read one topic, each with its own receipts: `stock` deducts, `ledger` writes the books.
 //! - The id is the business key (the order number), so an order that a customer submitted twice is applied once even though
 //!   the two messages are different ones to the broker.
+
+mod schema_per_tenant;
 
 use std::time::Duration;
 
@@ -55,6 +58,13 @@ async fn book(tx: &mut SqliteConnection, message: &Message) -> oncebox::Result {
 
 #[tokio::main]
 async fn main() -> oncebox::Result {
+    match std::env::args().nth(1) {
+        Some(url) => schema_per_tenant::run(&url).await,
+        None => one_table_for_all().await,
+    }
+}
+
+async fn one_table_for_all() -> oncebox::Result {
     let folder = tempfile::tempdir()?;
     let url = format!("sqlite://{}", folder.path().join("shop.sqlite").display());
     let store = SqliteStore::connect(&url).await?;
