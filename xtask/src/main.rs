@@ -7,6 +7,7 @@ mod packages;
 mod process;
 mod serve;
 mod services;
+mod simulate;
 mod test;
 
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ enum Task {
     Test(test::Args),
     /// Compare oncebox with one transaction per message written by hand, on a real PostgreSQL and a real Kafka.
     Bench(bench::Args),
+    /// Run simulated histories of the engine and the relay; needs no service.
+    Simulate(simulate::Args),
     /// Start PostgreSQL and Kafka, print how to reach them, and stop them on Ctrl-C.
     Services,
 }
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let result = interrupt::install().and_then(|()| match cli.task {
         Task::Test(args) => test::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Simulate(args) => simulate::run(&args),
         Task::Services => serve::run(),
     });
     match result {

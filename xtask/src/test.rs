@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::services::Services;
-use crate::{cargo, process};
+use crate::{cargo, process, simulate};
 
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
@@ -30,6 +30,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if !status.success() {
             bail!("the tests do not build ({status})");
         }
+    }
+
+    if args.extra.is_empty() {
+        simulate::in_tests()?;
     }
 
     let mut services = Services::start()?;

@@ -1,0 +1,135 @@
+//! The handlers: what they do with a message depends on the message.
+
+use std::time::Duration;
+
+use oncebox_core::{
+    Apply, ErrorClass, Event as Emitted, Failure, Handler, Message, Result, emit_all, reject,
+};
+
+use crate::coverage::Event;
+use crate::log::{header_of, number_of};
+use crate::messages::Behaviour;
+use crate::run::Planned;
+use crate::store::{Conn, Effect, ModelError, ModelStore};
+use crate::world::{Actor, World};
+
+/// One message at a time.
+#[derive(Clone)]
+pub(crate) struct OneMessage {
+    pub(crate) world: World,
+    pub(crate) actor: Actor,
+    pub(crate) consumer: usize,
+}
+
+/// All fresh messages of a batch.
+#[derive(Clone)]
+pub(crate) struct WholeBatch(pub(crate) OneMessage);
+
+impl Handler<ModelStore> for OneMessage {
+    async fn handle(&self, tx: &mut Conn, message: &Message) -> Result<()> {
+        tx.is_about(number_of(message.record()));
+        self.apply_one(tx, message).await
+    }
+}
+
+impl Apply<ModelStore> for WholeBatch {
+    async fn apply(&self, conn: &mut Conn, fresh: &[Message]) -> Result<(), Failure> {
+        let world = &self.0.world;
+        for message in fresh {
+            conn.is_about(number_of(message.record()));
+        }
+        let largest = world.lock().config.largest_batch;
+        if largest.is_some_and(|largest| fresh.len() > largest) {
+            world.lock().saw(Event::BatchTooLarge);
+            let error = ModelError::new(ErrorClass::Transient, "too many parameters");
+            return Err(Failure::of_batch(error));
+        }
+        for message in fresh {
+            self.0.apply_one(conn, message).await.map_err(Failure::of_batch)?;
+        }
+        Ok(())
+    }
+}
+
+impl OneMessage {
+    async fn apply_one(&self, conn: &mut Conn, message: &Message) -> Result<()> {
+        self.world.takes_time(self.actor).await;
+        let record = message.record();
+        let (behaviour, invoked, emits) = {
+            let mut inner = self.world.lock();
+            let Some(sent) = inner.messages.get_mut(number_of(record)) else {
+                return Err(reject("nobody has sent this message"));
+            };
+            sent.invoked += 1;
+            let behaviour = if sent.mended { Behaviour::Good } else { sent.behaviour };
+            (behaviour, sent.invoked, sent.emits)
+        };
+        if behaviour != Behaviour::Good {
+            let (process, consumer, number) = (self.actor.process, self.consumer, number_of(record));
+            self.world.lock().note(|| {
+                format!("p{process} c{consumer} tries m{number}: {behaviour:?}, for the {invoked}. time")
+            });
+        }
+        self.misbehave(conn, behaviour, invoked).await?;
+        let effect = {
+            let inner = self.world.lock();
+            Effect {
+                consumer: self.consumer,
+                id: message.id().as_str().to_owned(),
+                key: record.key.clone(),
+                place: inner.log.place(&record.topic, record.partition),
+                offset: record.offset,
+                writing: header_of(record, "writing"),
+                appended_ms: header_of(record, "appended"),
+                true_ms: 0,
+                replayed: false,
+            }
+        };
+        conn.write_effect(effect).await?;
+        if emits > 0 {
+            let key = record.key.clone().unwrap_or_default();
+            let event = |n: u8| Emitted::to(format!("out{}", n % 2)).key(&key).bytes(format!("{n}"));
+            let events: Vec<Emitted> = (0..emits).map(event).collect();
+            emit_all::<ModelStore>(conn, &events).await?;
+            self.world.lock().saw(Event::Emitted);
+        }
+        if behaviour == Behaviour::Poisons {
+            self.world.lock().saw(Event::Poisoned);
+            conn.poison();
+        }
+        Ok(())
+    }
+
+    async fn misbehave(&self, conn: &mut Conn, behaviour: Behaviour, invoked: u32) -> Result<()> {
+        let saw = |event| self.world.lock().saw(event);
+        match behaviour {
+            Behaviour::Good | Behaviour::Poisons => Ok(()),
+            Behaviour::FailsTimes(times) if invoked > times => Ok(()),
+            Behaviour::CrashesTimes(times) if invoked > times => Ok(()),
+            Behaviour::Fails | Behaviour::FailsTimes(_) => {
+                saw(Event::Failed);
+                Err("the handler does not like it".into())
+            }
+            Behaviour::Rejects => {
+                saw(Event::Rejected);
+                Err(reject("the handler refuses it"))
+            }
+            Behaviour::Panics => {
+                saw(Event::Panicked);
+                std::panic::panic_any(Planned);
+            }
+            Behaviour::Crashes | Behaviour::CrashesTimes(_) => {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                self.world.alive(self.actor).await;
+                saw(Event::CrashedProcess);
+                self.world.crash(self.actor);
+                std::future::pending().await
+            }
+            Behaviour::AlwaysTransient => {
+                saw(Event::AlwaysTransient);
+                conn.poison();
+                Err(ModelError::new(ErrorClass::Transient, "out of memory").into())
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A simulated process and its supervisor: started, crashed, stopped in good order, started again.
+
+use std::time::Duration;
+
+use oncebox_core::selector::{Identity, Limits, Selector};
+use oncebox_core::{
+    BatchBounds, Clock, ConsumerName, Inbox, Monitor, Relay, RelaySettings, Retention, RetryPolicy, Settings,
+    Turn, purge_loop,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::coverage::Event;
+use crate::handler::{OneMessage, WholeBatch};
+use crate::log::ModelSource;
+use crate::plan::Config;
+use crate::sink::ModelSink;
+use crate::store::ModelStore;
+use crate::world::{About, Actor, World};
+
+/// How long an orderly stop may take.
+const STOP_LIMIT: Duration = Duration::from_secs(300);
+
+impl Config {
+    pub(crate) fn identity(&self) -> Identity {
+        let id = if self.by_coordinates { Selector::Coordinates } else { Selector::Header("id".to_owned()) };
+        Identity { id, tenant: None, limits: Limits::default() }
+    }
+
+    fn settings(&self, clock: Clock, turn: Turn) -> Settings {
+        Settings {
+            identity: self.identity(),
+            start: self.start,
+            batch: BatchBounds { messages: self.batch, bytes: 1 << 20 },
+            lanes: self.lanes,
+            retry: RetryPolicy {
+                attempts: self.attempts,
+                backoff_min: Duration::from_millis(200),
+                backoff_max: Duration::from_secs(30),
+            },
+            crash_limit: self.crash_limit,
+            streak_limit: self.streak_limit,
+            turn,
+            on_failure: self.on_failure,
+            stale: self.stale,
+            retention: self.keep,
+            purge_every: self.purge_every,
+            clock,
+        }
+    }
+}
+
+/// Runs a process until the world shuts down: whatever ends it, it is started again.
+pub(crate) async fn supervise(world: World, process: usize) {
+    loop {
+        let (actor, stop, mut tasks) = start(&world, process);
+        let wants_stop = world.until(About::Lives, |inner| {
+            let process = &inner.processes[process];
+            (process.stop_wanted || !process.up).then_some(process.up)
+        });
+        if wants_stop.await {
+            stop.cancel();
+            let crashed = world.until(About::Lives, |inner| (!inner.processes[process].up).then_some(()));
+            let ended = async { while tasks.join_next().await.is_some() {} };
+            tokio::select! {
+                biased;
+                () = ended => {
+                    let mut inner = world.lock();
+                    inner.processes[process].up = false;
+                    inner.saw(Event::CleanStop);
+                    inner.note(|| format!("p{process} has stopped"));
+                }
+                () = crashed => {}
+                () = tokio::time::sleep(STOP_LIMIT) => {
+                    world.lock().violate(format!("p{process} does not stop within {STOP_LIMIT:?}"));
+                }
+            }
+            let mut inner = world.lock();
+            inner.processes[process].stop_wanted = false;
+            inner.set_member(process, false);
+            drop(inner);
+            world.stir_all();
+        } else {
+            // The broker notices after a while that the process is gone, or that it is back.
+            let noticed = world.lock().rng.u64(0..30_000);
+            tokio::time::sleep(Duration::from_millis(noticed)).await;
+            if world.lock().one_in(2) {
+                world.lock().set_member(process, false);
+                world.stir_all();
+            }
+        }
+        if world.until(About::Lives, |inner| (!inner.held_down).then_some(inner.shutting_down)).await {
+            world.lock().set_member(process, false);
+            break;
+        }
+        world.crash(actor);
+        let wait = world.lock().rng.u64(100..5_000);
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+    }
+}
+
+fn start(world: &World, process: usize) -> (Actor, CancellationToken, JoinSet<()>) {
+    let (actor, config, now_ms) = {
+        let mut inner = world.lock();
+        let shutting_down = inner.shutting_down;
+        let state = &mut inner.processes[process];
+        state.life += 1;
+        (state.up, state.frozen, state.stop_wanted) = (true, false, shutting_down);
+        let (life, skew_ms) = (state.life, state.skew_ms);
+        inner.note(|| format!("p{process} starts"));
+        inner.set_member(process, true);
+        (Actor { process, life }, inner.config.clone(), inner.now_ms() + skew_ms)
+    };
+    world.stir_all();
+    let (clock, turn) = (Clock::starting_at(now_ms), Turn::new());
+    let (monitor, stop) = (Monitor::default(), CancellationToken::new());
+    let store = ModelStore { world: world.clone(), actor };
+    let mut tasks = JoinSet::new();
+    let mut retention = Vec::new();
+    for consumer in 0..config.consumers {
+        let Ok(inbox) = Inbox::new(format!("c{consumer}"), store.clone()) else { continue };
+        let inbox = inbox.settings(config.settings(clock, turn.clone())).monitor(monitor.clone());
+        let source = ModelSource { world: world.clone(), actor, consumer };
+        let handler = OneMessage { world: world.clone(), actor, consumer };
+        if config.set_based {
+            tasks.spawn(inbox.apply(WholeBatch(handler)).serve(source, stop.clone()));
+        } else {
+            tasks.spawn(inbox.service(handler).serve(source, stop.clone()));
+        }
+        let name = ConsumerName::new(format!("c{consumer}"));
+        retention.extend(name.map(|consumer| Retention { consumer, keep: config.keep }));
+    }
+    tasks.spawn(purge_loop(
+        store.clone(),
+        retention,
+        config.purge_every,
+        clock,
+        monitor.clone(),
+        stop.clone(),
+    ));
+    if config.relay {
+        let settings = RelaySettings {
+            name: format!("p{process}"),
+            keep: if config.keep_published { Duration::from_secs(600) } else { Duration::ZERO },
+            lease: Duration::from_secs(400),
+            poll: Duration::from_secs(120),
+            ..RelaySettings::default()
+        };
+        let sink = ModelSink { world: world.clone(), actor };
+        let relay = Relay::new(store).sink(sink).settings(settings).monitor(monitor);
+        tasks.spawn(relay.serve(stop.clone()));
+    }
+    (actor, stop, tasks)
+}

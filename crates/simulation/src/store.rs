@@ -1,0 +1,82 @@
+//! The model database: receipts, positions, dead letters, effects and the outbox in memory, with transactions as a real one
+//! has them.
+
+mod access;
+mod admin;
+mod apply_writes;
+mod dead;
+mod hot;
+mod outbox;
+mod positions;
+mod purge;
+mod tables;
+mod txn;
+
+use std::collections::BTreeMap;
+
+pub(crate) use access::ModelError;
+pub(crate) use tables::{Effect, EventRowState, LetterRow, ReceiptRow, Spot, Tables};
+pub(crate) use txn::{Conn, Moves, OpenTxn, Txn};
+
+use crate::plan::Fault;
+use crate::world::{Actor, World};
+
+/// The connection of one life of a process to the model database.
+#[derive(Clone)]
+pub(crate) struct ModelStore {
+    pub(crate) world: World,
+    pub(crate) actor: Actor,
+}
+
+/// The database server.
+#[derive(Debug)]
+pub(crate) struct Database {
+    /// What is committed.
+    pub(crate) tables: Tables,
+    /// What the replica knows; it becomes the truth when the primary is lost.
+    pub(crate) replica: Option<Tables>,
+    pub(crate) open: BTreeMap<u64, OpenTxn>,
+    next_txn: u64,
+    /// Sequences never go back, not even in a failover.
+    next_event: i64,
+    next_letter: i64,
+    /// How far the clock of the server is from the true time.
+    pub(crate) skew_ms: i64,
+    /// It does not answer.
+    pub(crate) away: bool,
+    /// The handlers' table is not there.
+    pub(crate) table_missing: bool,
+    /// When the table came back, in milliseconds since 1970.
+    pub(crate) healed_ms: i64,
+    pub(crate) faults: Vec<Fault>,
+    /// Who wrote the last attempt at a message down.
+    pub(crate) attempted_by: BTreeMap<(Spot, i64), Actor>,
+    /// How often the database failed over.
+    pub(crate) failovers: u32,
+}
+
+impl Database {
+    pub(crate) fn new() -> Self {
+        Self {
+            tables: Tables::default(),
+            replica: None,
+            open: BTreeMap::new(),
+            next_txn: 1,
+            next_event: 1,
+            next_letter: 1,
+            skew_ms: 0,
+            away: false,
+            table_missing: false,
+            healed_ms: 0,
+            faults: Vec::new(),
+            attempted_by: BTreeMap::new(),
+            failovers: 0,
+        }
+    }
+
+    /// The fault happens now, if it is due.
+    pub(crate) fn takes(&mut self, fault: Fault) -> bool {
+        let due = self.faults.iter().position(|armed| *armed == fault);
+        due.map(|at| self.faults.remove(at)).is_some()
+    }
+}

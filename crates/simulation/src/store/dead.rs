@@ -1,0 +1,110 @@
+//! Dead letters.
+
+use oncebox_core::{
+    ConsumerName, DeadFilter, DeadLetter, MessageId, PositionKey, ReceiptKey, StoreResult, StoredDeadLetter,
+};
+
+use super::access::away;
+use super::{ModelStore, Txn};
+use crate::world::{About, Inner};
+
+impl ModelStore {
+    /// Takes a letter; waits for somebody else who has taken it and not decided yet.
+    pub(super) async fn take_letter(&self, number: i64) -> StoreResult<Option<(Txn, StoredDeadLetter)>> {
+        self.reach().await?;
+        let txn = self.begin();
+        let id = txn.id;
+        let taken = self.world.until(About::Transactions, |inner| inner.try_take(id, number)).await;
+        self.world.takes_time(self.actor).await;
+        Ok(taken?.map(|stored| (txn, stored)))
+    }
+}
+
+impl Inner {
+    fn try_take(&mut self, txn: u64, number: i64) -> Option<StoreResult<Option<StoredDeadLetter>>> {
+        if !self.db.open.contains_key(&txn) {
+            return Some(Err(away()));
+        }
+        let Some(row) = self.db.tables.letters.get_mut(&number) else { return Some(Ok(None)) };
+        if row.taken_by.is_some_and(|by| by != txn) {
+            return None;
+        }
+        row.taken_by = Some(txn);
+        let (consumer, stored) = (row.consumer, row.stored.clone());
+        let open = self.db.open.get_mut(&txn)?;
+        open.taken = Some(number);
+        let tenant = &stored.letter.tenant;
+        let id = stored.letter.message_id.as_deref().and_then(|id| MessageId::new(id).ok());
+        if let (Some(id), Ok(name)) = (id, ConsumerName::new(stored.consumer.as_str())) {
+            let key = ReceiptKey::of(&name, tenant, &id);
+            open.renewed.push((key, consumer, id.as_str().to_owned()));
+        }
+        Some(Ok(Some(stored)))
+    }
+
+    /// A transaction that had taken letters is gone.
+    pub(super) fn release_letters(&mut self, txn: u64) {
+        for row in self.db.tables.letters.values_mut().filter(|row| row.taken_by == Some(txn)) {
+            row.taken_by = None;
+        }
+    }
+
+    pub(super) fn park(
+        &mut self,
+        id: u64,
+        consumer: &ConsumerName,
+        letters: &[DeadLetter],
+    ) -> StoreResult<()> {
+        let consumer = self.log.consumer_index(consumer.as_str());
+        for letter in letters {
+            let place = self.log.place(&letter.record.topic, letter.record.partition);
+            let known = |other: &DeadLetter| {
+                letter.message_id.is_none() && other.message_id.is_none() && other.record == letter.record
+            };
+            let mut rows = self.db.tables.letters.values();
+            if rows.any(|row| row.consumer == consumer && row.place == place && known(&row.stored.letter)) {
+                continue;
+            }
+            let Some(open) = self.db.open.get_mut(&id) else { return Err(away()) };
+            open.letters.push((consumer, place, letter.clone()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn parked_keys(&self, position: &PositionKey, keys: &[&[u8]]) -> Vec<Vec<u8>> {
+        let spot = self.log.spot(position);
+        let parked = |key: &[u8]| {
+            self.db.tables.letters.values().any(|row| {
+                (row.consumer, row.place) == (spot.consumer, spot.place)
+                    && row.stored.letter.record.key.as_deref() == Some(key)
+            })
+        };
+        let mut keys: Vec<Vec<u8>> = keys.iter().filter(|key| parked(key)).map(|key| key.to_vec()).collect();
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    pub(super) fn letter_before(&self, taken: &StoredDeadLetter) -> Option<i64> {
+        let record = &taken.letter.record;
+        record.key.as_ref()?;
+        let earlier = self.db.tables.letters.range(..taken.number);
+        let same = |other: &StoredDeadLetter| {
+            let of = &other.letter.record;
+            other.consumer == taken.consumer
+                && (&of.topic, of.partition, &of.key) == (&record.topic, record.partition, &record.key)
+        };
+        earlier.filter(|(_, row)| same(&row.stored)).map(|(number, _)| *number).next()
+    }
+
+    /// Letters by filter; only what the simulation asks for.
+    pub(super) fn letters(&self, filter: &DeadFilter) -> Vec<StoredDeadLetter> {
+        let wanted = |row: &&super::tables::LetterRow| {
+            (filter.numbers.is_empty() || filter.numbers.contains(&row.stored.number))
+                && filter.consumer.as_ref().is_none_or(|consumer| *consumer == row.stored.consumer)
+                && row.stored.number > filter.after
+        };
+        let rows = self.db.tables.letters.values().filter(wanted);
+        rows.take(filter.limit as usize).map(|row| row.stored.clone()).collect()
+    }
+}

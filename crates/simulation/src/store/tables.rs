@@ -1,0 +1,133 @@
+//! What is committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use oncebox_core::{LogId, LogMark, ReceiptKey, SHARDS, StoredDeadLetter, StoredEvent};
+use uuid::Uuid;
+
+use crate::plan::Place;
+
+/// A position, or anything else that a consumer has of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spot {
+    pub(crate) consumer: usize,
+    pub(crate) place: Place,
+}
+
+/// All tables. Cloned when the replica begins to lag.
+#[derive(Debug, Clone)]
+pub(crate) struct Tables {
+    pub(crate) receipts: BTreeMap<ReceiptKey, ReceiptRow>,
+    /// What the handlers wrote, in the order of the commits.
+    pub(crate) effects: Vec<Effect>,
+    /// The last effect of each message.
+    pub(crate) applied: BTreeMap<EffectOf, usize>,
+    pub(crate) positions: BTreeMap<Spot, PositionRow>,
+    pub(crate) attempts: BTreeMap<(Spot, i64), u32>,
+    pub(crate) letters: BTreeMap<i64, LetterRow>,
+    /// Letters that an operator has dropped: consumer and message, or the place of a record without an id.
+    pub(crate) dropped: BTreeSet<(usize, String)>,
+    pub(crate) purged_before: BTreeMap<usize, i64>,
+    pub(crate) outbox: BTreeMap<i64, EventRowState>,
+    /// Every event that was ever committed.
+    pub(crate) emitted: BTreeSet<i64>,
+    /// How far a relay with a cursor would be in each shard: only for that mistake.
+    pub(crate) cursors: BTreeMap<u16, i64>,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) relays: Vec<(Uuid, i64)>,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self {
+            receipts: BTreeMap::new(),
+            effects: Vec::new(),
+            applied: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            letters: BTreeMap::new(),
+            dropped: BTreeSet::new(),
+            purged_before: BTreeMap::new(),
+            outbox: BTreeMap::new(),
+            emitted: BTreeSet::new(),
+            cursors: BTreeMap::new(),
+            shards: vec![Shard::default(); usize::from(SHARDS)],
+            relays: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ReceiptRow {
+    pub(crate) consumer: usize,
+    pub(crate) id: String,
+    /// By the clocks.
+    pub(crate) processed_at_ms: i64,
+    /// In truth.
+    pub(crate) true_ms: i64,
+}
+
+/// Which message of which consumer.
+pub(crate) type EffectOf = (usize, String);
+
+/// What a handler wrote for a message.
+#[derive(Debug, Clone)]
+pub(crate) struct Effect {
+    pub(crate) consumer: usize,
+    pub(crate) id: String,
+    pub(crate) key: Option<Bytes>,
+    pub(crate) place: Place,
+    pub(crate) offset: i64,
+    /// Which of the logs that had this name, as the number of times it was written anew.
+    pub(crate) writing: i64,
+    /// When the record was appended.
+    pub(crate) appended_ms: i64,
+    /// When the transaction began.
+    pub(crate) true_ms: i64,
+    pub(crate) replayed: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PositionRow {
+    pub(crate) epoch: i64,
+    pub(crate) next_offset: Option<i64>,
+    pub(crate) log: Option<LogId>,
+    pub(crate) mark: Option<LogMark>,
+    pub(crate) floor: Option<i64>,
+    pub(crate) starts: u32,
+    pub(crate) commits: i64,
+    pub(crate) caught_up_ms: Option<i64>,
+    pub(crate) retired: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct LetterRow {
+    pub(crate) consumer: usize,
+    pub(crate) place: Place,
+    pub(crate) stored: StoredDeadLetter,
+    /// The transaction that is about to remove it.
+    pub(crate) taken_by: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct EventRowState {
+    pub(crate) event: StoredEvent,
+    pub(crate) shard: u16,
+    pub(crate) held_until_ms: Option<i64>,
+    pub(crate) parked: bool,
+    pub(crate) published_ms: Option<i64>,
+}
+
+impl EventRowState {
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.parked && self.published_ms.is_none()
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shard {
+    pub(crate) relay: Option<Uuid>,
+    pub(crate) epoch: i64,
+    pub(crate) until_ms: i64,
+}
