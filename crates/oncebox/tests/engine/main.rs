@@ -10,3 +10,4 @@ mod failures;
 mod fixture;
 mod lanes;
 mod logs;
+mod replay;

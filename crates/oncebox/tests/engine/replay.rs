@@ -1,0 +1,87 @@
+//! Dead letters: whose they are, and in which order they are replayed.
+
+use oncebox::selector::{Identity, Selector};
+use oncebox::source::OpenStream;
+use oncebox::{AsBatch, ConsumerName, Message, OnFailure, Replay, Replayed, reject, replay};
+use sqlx::SqliteConnection;
+
+use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
+
+async fn picky(tx: &mut SqliteConnection, message: &Message) -> oncebox::Result {
+    if message.id().as_str().starts_with("bad") {
+        return Err(reject("no such article"));
+    }
+    record_effect(tx, message).await
+}
+
+async fn mended(tx: &mut SqliteConnection, batch: &[Message]) -> oncebox::Result {
+    for message in batch {
+        record_effect(tx, message).await?;
+    }
+    Ok(())
+}
+
+async fn numbers(fixture: &Fixture) -> Vec<i64> {
+    let numbers = fixture.texts("SELECT CAST(number AS TEXT) FROM oncebox_dead ORDER BY number").await;
+    numbers.iter().map(|number| number.parse().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_is_replayed_by_its_own_consumer_and_in_the_order_of_its_key() {
+    let fixture = Fixture::new().await;
+    let inbox = fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::ParkKey);
+    let partition = Partition::open(&inbox.handler(picky)).await;
+    partition.push([record(0, "bad", "k"), record(1, "second", "k"), record(2, "other", "l")]);
+    partition.settled(3).await;
+    assert_eq!(fixture.dead().await, ["bad", "second"]);
+
+    let numbers = numbers(&fixture).await;
+    let identity = Identity::new(Selector::Header("id".into()), None);
+    let (own, foreign) = (ConsumerName::new("test").unwrap(), ConsumerName::new("billing").unwrap());
+    let by = async |consumer: &ConsumerName, in_order: bool, number: i64| {
+        let how = Replay { consumer, identity: &identity, in_order };
+        replay(&fixture.store, &AsBatch(mended), how, number).await.unwrap()
+    };
+    assert!(matches!(by(&foreign, true, numbers[0]).await, Replayed::OfAnother(of) if of == "test"));
+    assert!(matches!(by(&own, true, numbers[1]).await, Replayed::Behind(first) if first == numbers[0]));
+    assert_eq!(fixture.dead().await, ["bad", "second"], "both stay as they were");
+    assert!(matches!(by(&own, true, numbers[0]).await, Replayed::Applied));
+    assert!(matches!(by(&own, true, numbers[1]).await, Replayed::Applied));
+    assert_eq!(fixture.effects().await, ["other", "bad", "second"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_can_be_overruled() {
+    let fixture = Fixture::new().await;
+    let inbox = fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::ParkKey);
+    let partition = Partition::open(&inbox.handler(picky)).await;
+    partition.push([record(0, "bad", "k"), record(1, "second", "k")]);
+    partition.settled(2).await;
+    let identity = Identity::new(Selector::Header("id".into()), None);
+    let consumer = ConsumerName::new("test").unwrap();
+    let how = Replay { consumer: &consumer, identity: &identity, in_order: false };
+    let number = numbers(&fixture).await[1];
+    let replayed = replay(&fixture.store, &AsBatch(mended), how, number).await.unwrap();
+    assert!(matches!(replayed, Replayed::Applied));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_parked_without_positions_too() {
+    let fixture = Fixture::new().await;
+    let inbox = fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::ParkKey);
+    let worker = inbox.handler(picky);
+    let stream = worker.intake().open(OpenStream {
+        topic: "queue".into(),
+        partition: 0,
+        positioned: false,
+        on_settled: None,
+    });
+    for (number, id) in ["bad", "second", "third"].into_iter().enumerate() {
+        let mut record = record(number as i64, id, "k");
+        record.topic = "queue".into();
+        assert!(stream.push(record));
+    }
+    eventually("all are settled", || stream.settled() == Some(3)).await;
+    assert_eq!(fixture.dead().await, ["bad", "second", "third"]);
+    stream.close();
+}
