@@ -144,10 +144,22 @@ impl PgStore {
         // A deferred constraint of the application speaks up only now, so the error may well be the message's.
         txn.commit(&last).await.map_err(|error| {
             // Nobody knows whether it committed.
-            let lost = matches!(error, sqlx::Error::Io(_));
+            let lost = is_outcome_unknown(&error);
             let failed = after_handler("committing")(error);
             if lost { StoreError { class: ErrorClass::Away, ..failed } } else { failed }
         })
+    }
+}
+
+/// Whether the connection broke, here or behind a pooler, so that the answer to a COMMIT is missing.
+fn is_outcome_unknown(error: &sqlx::Error) -> bool {
+    use sqlx::Error as E;
+    match error {
+        E::Io(_) | E::Tls(_) | E::Protocol(_) | E::WorkerCrashed => true,
+        E::Database(database) => {
+            database.code().is_some_and(|state| state.starts_with("08") || state == "40003")
+        }
+        _ => false,
     }
 }
 

@@ -8,7 +8,7 @@ use tracing::{error, warn};
 
 use super::Engine;
 use super::probe::Others;
-use super::settle::Settling;
+use super::settle::{Part, Settling};
 use crate::error::{BoxError, Outcome, describe};
 use crate::handler::Apply;
 use crate::policy::OnFailure;
@@ -39,16 +39,17 @@ pub(super) enum Blame {
 }
 
 impl<S: Store, A: Apply<S>> Engine<S, A> {
-    /// The message at this place of the batch has failed alone, for so many times.
+    /// The one message of this part has failed, and that counts.
     pub(super) async fn blame(
         self: &Arc<Self>,
         batch: Settling<'_>,
-        at: usize,
-        failures: u32,
+        part: &mut Part,
         error: BoxError,
         blame: Blame,
     ) -> Next {
-        let item = &batch.items[at];
+        part.failures += 1;
+        let failures = part.failures;
+        let item = &batch.items[part.range.start];
         let reason = describe(error.as_ref());
         let outcome = outcome_of(error.as_ref());
         let rejected = matches!(outcome, Some(Outcome::Reject { .. }));
@@ -66,9 +67,20 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             });
         }
         // Who rejects a message has looked at it. Any other error may have nothing to do with it.
-        if !rejected && self.something_else_is_wrong(batch, at, blame).await {
-            let reason = format!("{reason} (so do the messages around it)");
-            return self.wait_until_mended(batch, item, &reason, failures);
+        let streak = self.streak.is_longer_than(self.settings.streak_limit);
+        if !rejected && !part.others_succeeded && (streak || blame == Blame::Unsure) {
+            match self.how_others_do(batch, part.range.start).await {
+                // What was in the way may have gone while they were tried.
+                Others::Succeed => {
+                    part.others_succeeded = true;
+                    return Next::Again(Duration::ZERO);
+                }
+                Others::Unknown if !streak => {}
+                Others::Fail | Others::Unknown => {
+                    let reason = format!("{reason} (so do the messages around it)");
+                    return self.wait_until_mended(batch, item, &reason, failures);
+                }
+            }
         }
         if self.settings.on_failure == OnFailure::Halt {
             return Next::Stop(format!(
@@ -81,18 +93,6 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         }
         error!(position = %batch.shared.key, id = %item, attempts = failures, reason, "the message is given up: see `oncebox dead list`");
         Next::Park(reason)
-    }
-
-    async fn something_else_is_wrong(self: &Arc<Self>, batch: Settling<'_>, at: usize, blame: Blame) -> bool {
-        let streak = self.streak.is_longer_than(self.settings.streak_limit);
-        if blame == Blame::Message && !streak {
-            return false;
-        }
-        match self.how_others_do(batch, at).await {
-            Others::Succeed => false,
-            Others::Fail => true,
-            Others::Unknown => streak,
-        }
     }
 }
 

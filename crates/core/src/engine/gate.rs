@@ -19,6 +19,8 @@ pub(crate) struct Gate {
     left: AtomicU32,
     /// How long the last spell was.
     spell: AtomicU32,
+    /// How many batches have begun side by side since then.
+    calm: AtomicU32,
 }
 
 /// The right to run a batch.
@@ -31,6 +33,7 @@ pub(crate) enum Passage<'g> {
 impl Gate {
     pub(crate) async fn enter(&self) -> Passage<'_> {
         if self.left.load(Ordering::Relaxed) == 0 {
+            self.calm.fetch_add(1, Ordering::Relaxed);
             return Passage::SideBySide { _held: self.lock.read().await };
         }
         let held = self.lock.write().await;
@@ -47,7 +50,10 @@ impl Gate {
         }
         // Several of the same spell collide; only the first makes it longer.
         if self.left.load(Ordering::Relaxed) == 0 {
-            let spell = (self.spell.load(Ordering::Relaxed) * 2).clamp(FIRST_SPELL, LONGEST_SPELL);
+            let last = self.spell.load(Ordering::Relaxed);
+            // After a calm that was longer than the last spell it is something new.
+            let again = self.calm.swap(0, Ordering::Relaxed) <= last;
+            let spell = if again { (last * 2).clamp(FIRST_SPELL, LONGEST_SPELL) } else { FIRST_SPELL };
             self.spell.store(spell, Ordering::Relaxed);
             self.left.store(spell, Ordering::Relaxed);
         }

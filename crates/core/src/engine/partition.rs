@@ -49,6 +49,9 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             self.run_lanes(&stream, &shared, guard).await;
             self.write_progress(&shared).await;
         }
+        if let Some(reason) = stream.stopped() {
+            health.stopped(reason);
+        }
         if shared.ends_in_good_order() {
             self.give_back(&shared).await;
         }

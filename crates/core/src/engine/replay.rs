@@ -1,5 +1,6 @@
 //! Runs the handler on a dead letter and removes it, in one transaction.
 
+use super::turn::Turn;
 use crate::bare::claim_one;
 use crate::cause;
 use crate::error::{BoxError, describe};
@@ -71,7 +72,10 @@ pub async fn replay<S: Store, A: Apply<S>>(
         store.commit(txn, None).await?;
         return Ok(Replayed::Duplicate);
     }
+    // Not beside a message that is suspected of ending the process.
+    let turn = Turn::of_process().beside_others().await;
     let (applied, events) = cause::of_consumer(consumer, apply.apply(&mut txn, &[message])).await;
+    drop(turn);
     match applied {
         Ok(()) => {
             store.commit(txn, None).await?;

@@ -44,18 +44,20 @@ pub(crate) enum End {
 
 /// A part of a batch that is run as one transaction.
 #[derive(Debug)]
-struct Part {
-    range: Range<usize>,
+pub(super) struct Part {
+    pub(super) range: Range<usize>,
     task: Task,
     /// Failures that are nobody's fault.
     troubles: u32,
     /// Failures that count as attempts of the one message.
-    failures: u32,
+    pub(super) failures: u32,
+    /// Others were seen to succeed after it had failed: if it fails once more, it is to blame.
+    pub(super) others_succeeded: bool,
 }
 
 impl Part {
     fn of(range: Range<usize>) -> Self {
-        Self { range, task: Task::Apply, troubles: 0, failures: 0 }
+        Self { range, task: Task::Apply, troubles: 0, failures: 0, others_succeeded: false }
     }
 
     fn is_one_message(&self) -> bool {
@@ -151,10 +153,12 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
                 Next::Again(TROUBLE_BACKOFF.delay(part.troubles))
             }
             Trouble::Transient { reason, counts }
-                if counts && part.is_one_message() && !mistaken("TransientNeverCounts") =>
+                if counts
+                    && part.is_one_message()
+                    && matches!(part.task, Task::Apply)
+                    && !mistaken("TransientNeverCounts") =>
             {
-                part.failures += 1;
-                self.blame(batch, part.range.start, part.failures, reason.into(), Blame::Unsure).await
+                self.blame(batch, part, reason.into(), Blame::Unsure).await
             }
             Trouble::Transient { reason, .. } => {
                 part.troubles += 1;
@@ -175,16 +179,12 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
             Trouble::Environment { error, .. } => {
                 let applies = matches!(part.task, Task::Apply);
                 if applies && self.how_others_do(batch, part.range.start).await == Others::Succeed {
-                    part.failures += 1;
-                    return self.blame(batch, part.range.start, part.failures, error, Blame::Message).await;
+                    return self.blame(batch, part, error, Blame::Message).await;
                 }
                 part.troubles += 1;
                 self.wait_until_mended(batch, item, &describe(error.as_ref()), part.troubles)
             }
-            Trouble::Failed { error, .. } => {
-                part.failures += 1;
-                self.blame(batch, part.range.start, part.failures, error, Blame::Message).await
-            }
+            Trouble::Failed { error, .. } => self.blame(batch, part, error, Blame::Message).await,
             Trouble::NothingToTry => Next::Again(Duration::ZERO),
         }
     }

@@ -83,7 +83,7 @@ pub(crate) enum Trouble {
     KeepsCrashing(String),
     /// The partition has to be taken over anew, by whomever, although it is still ours.
     BeginAnew(String),
-    /// A probe found only a copy.
+    /// A probe found only a copy, or the stream closes.
     NothingToTry,
 }
 
@@ -136,7 +136,12 @@ impl<S: Store, A: Apply<S>> Engine<S, A> {
         let start = range.start;
         // Who runs with an attempt written down has the turn alone already.
         let beside = match attempt {
-            None => Some(self.settings.turn.beside_others().await),
+            None => Some(tokio::select! {
+                biased;
+                turn = self.settings.turn.beside_others() => turn,
+                // A suspect may take its time; a stream that closes does not wait for it.
+                () = shared.closing.cancelled() => return Err(Trouble::NothingToTry),
+            }),
             Some(_) => None,
         };
         let running = tokio::spawn(async move {

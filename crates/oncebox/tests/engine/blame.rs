@@ -1,12 +1,12 @@
 //! Whose fault is it? The message's, the environment's, or nobody's.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use oncebox::selector::Selector;
 use oncebox::sqlite::SqliteStore;
-use oncebox::{ErrorClass, Inbox, Message, Monitor, OnFailure, RetryPolicy, StoreError};
+use oncebox::{BatchBounds, ErrorClass, Inbox, Message, Monitor, OnFailure, RetryPolicy, StoreError};
 use sqlx::SqliteConnection;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
@@ -164,6 +164,27 @@ async fn a_message_that_is_in_its_own_way_uses_up_its_attempts() {
     partition.push([record(0, "bad", "k")]);
     partition.settled(1).await;
     assert_eq!(fixture.texts("SELECT message_id || attempts FROM oncebox_dead").await, ["bad3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_away_while_others_are_tried_parks_nothing() {
+    let fixture = Fixture::new().await;
+    let tries = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&tries);
+    let one_by_one = BatchBounds { messages: 1, bytes: 1 << 20 };
+    let inbox = inbox(&fixture).batch(one_by_one);
+    let worker = inbox.handler(async move |tx: &mut SqliteConnection, message: &Message| {
+        record_effect(tx, message).await?;
+        // As many failures as it has attempts, and then no more.
+        let blocked = message.id().as_str() == "m0" && counted.fetch_add(1, Ordering::SeqCst) < 3;
+        if blocked { Err(of_class(ErrorClass::Transient)) } else { Ok(()) }
+    });
+    let partition = Partition::open(&worker).await;
+    partition.push((0..5).map(|i| record(i, &format!("m{i}"), &format!("k{i}"))));
+    partition.settled(5).await;
+    assert_eq!(fixture.dead().await, Vec::<String>::new());
+    assert_eq!(fixture.effects().await, ["m0", "m1", "m2", "m3", "m4"]);
+    assert_eq!(tries.load(Ordering::SeqCst), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
