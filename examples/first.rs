@@ -2,7 +2,8 @@
 
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::{Admin, Emit, Event, Inbox, Relay, selector::Selector};
+use oncebox::store::Migrate;
+use oncebox::{Emit, Event, Inbox, Relay, Selector};
 use sqlx::PgConnection;
 
 #[derive(serde::Deserialize, serde::Serialize)]

@@ -1,10 +1,11 @@
 //! The same effect as an oncebox handler in Rust, per message.
 
 use anyhow::{Result, anyhow};
+use oncebox::Selector;
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::selector::Selector;
-use oncebox::{Admin, BatchBounds, Inbox, Message};
+use oncebox::store::Migrate;
+use oncebox::{BatchBounds, Inbox, Message};
 use sqlx::PgConnection;
 use tokio::signal::unix::{SignalKind, signal};
 

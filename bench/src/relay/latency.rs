@@ -1,11 +1,12 @@
 //! How long after its commit an event is seen, one at a time, with nothing else to do.
 
+use oncebox::store::Migrate;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::{Admin, Emit, Event, Relay, events_committed};
+use oncebox::{Emit, Event, Relay, events_committed};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::oneshot;
 

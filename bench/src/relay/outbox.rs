@@ -1,11 +1,12 @@
 //! The relay: the same events, from a table.
 
+use oncebox::store::Migrate;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use oncebox::Relay;
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::{Admin, Relay};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::oneshot;
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use oncebox_core::config::{Config, InboxConfig, RetentionCheck};
-use oncebox_core::{Finding, FindingLevel, LogId, PositionStatus, printable};
+use oncebox_core::printable::printable;
+use oncebox_core::source::LogId;
+use oncebox_core::store::{Finding, FindingLevel, PositionStatus};
 use oncebox_kafka::admin::{Admin, Watermarks};
 
 use crate::exit::{Exit, Failure};

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use oncebox_core::{ErrorClass, StoreError, describe, printable};
+use oncebox_core::error::describe;
+use oncebox_core::printable::printable;
+use oncebox_core::store::{ErrorClass, StoreError};
 
 /// The meaning of an exit code. Part of the contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

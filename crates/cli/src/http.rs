@@ -13,7 +13,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics::gauge;
 use metrics_exporter_prometheus::PrometheusHandle;
-use oncebox_core::{LoopReport, Monitor};
+use oncebox_core::monitor::{LoopReport, Monitor};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use oncebox_core::config::{Config, InboxConfig, KafkaConfig, OutboxConfig, WebhookConfig};
-use oncebox_core::{ByEvent, RelaySettings, Settings};
+use oncebox_core::inbox::Settings;
+use oncebox_core::outbox::{ByEvent, RelaySettings};
 use oncebox_kafka::Kafka;
 use oncebox_webhook::Webhook;
 

@@ -5,7 +5,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use oncebox_core::{printable, printable_json};
+use oncebox_core::printable::{printable, printable_json};
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;

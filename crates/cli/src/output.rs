@@ -8,7 +8,8 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
-use oncebox_core::{Headers, printable, printable_json, printable_lines};
+use oncebox_core::message::Headers;
+use oncebox_core::printable::{printable, printable_json, printable_lines};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
 use std::thread;
 
-use oncebox_core::{printable, printable_json};
+use oncebox_core::printable::{printable, printable_json};
 use serde_json::json;
 
 use crate::args::LogFormat;

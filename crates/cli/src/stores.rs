@@ -3,9 +3,9 @@
 use std::future::Future;
 
 use oncebox_core::config::{Handler, InboxConfig, PartitionReceipts, PayloadKind, StoreConfig, StoreKind};
-use oncebox_core::{
-    Admin, Apply, ErrorClass, OutboxAdmin, Retention, SqlHandlerError, StoreError, StoreResult,
-};
+use oncebox_core::inbox::Apply;
+use oncebox_core::sql_handler::SqlHandlerError;
+use oncebox_core::store::{Admin, ErrorClass, OutboxAdmin, Retention, StoreError, StoreResult};
 use oncebox_postgres::PgStore;
 use oncebox_sqlite::SqliteStore;
 

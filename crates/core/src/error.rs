@@ -1,4 +1,4 @@
-//! Errors: what a handler may return, and how the engine tells them apart.
+//! What a handler may return.
 
 use std::error::Error;
 use std::fmt;
@@ -15,7 +15,7 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 /// A handler returns it as its error; any other error counts as [`Outcome::Retry`].
 ///
 /// ```
-/// use oncebox_core::{Result, reject};
+/// use oncebox_core::error::{Result, reject};
 ///
 /// fn deduct(on_hand: i64, qty: i64) -> Result {
 ///     if qty > on_hand {
@@ -73,62 +73,6 @@ pub fn retry(reason: impl Into<String>) -> BoxError {
 pub fn retry_after(delay: Duration, reason: impl Into<String>) -> BoxError {
     Box::new(Outcome::RetryAfter { delay, reason: reason.into() })
 }
-
-/// How the engine reacts to an error of a store or a handler.
-///
-/// Stores derive it from SQLSTATE or vendor codes, never from the text of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorClass {
-    /// The database cannot be reached, is going down, or takes no writes: tried again for as long as it takes. No message
-    /// is ever blamed for it.
-    Away,
-    /// Something was in the way (a deadlock, a lock, memory, a connection that broke in the middle): the transaction is
-    /// tried again, with fewer messages if it happens again, and counts as an attempt of a message that fails so alone.
-    Transient,
-    /// The statement or the database is wrong, not the message: a table, a column, a function or a right is missing, a disk
-    /// is full. Nothing is parked; the lane stands still, red, and goes on when it is mended.
-    Environment,
-    /// Another process owns the partition now: stop, do not retry.
-    Fenced,
-    /// The message or its handler is to blame; counts as an attempt.
-    Failed,
-}
-
-impl ErrorClass {
-    /// Whether the same is worth another try although nobody changes anything about the message.
-    #[must_use]
-    pub fn may_pass(self) -> bool {
-        matches!(self, Self::Away | Self::Transient | Self::Environment)
-    }
-}
-
-/// An error of a store, with the class that decides what happens next.
-#[derive(Debug, thiserror::Error)]
-#[error("{context}: {source}")]
-pub struct StoreError {
-    /// What the engine does about it.
-    pub class: ErrorClass,
-    /// What the store was doing.
-    pub context: String,
-    /// The cause.
-    #[source]
-    pub source: BoxError,
-}
-
-impl StoreError {
-    /// An error of the given class.
-    pub fn new(class: ErrorClass, context: impl Into<String>, source: impl Into<BoxError>) -> Self {
-        Self { class, context: context.into(), source: source.into() }
-    }
-
-    /// The position belongs to a newer owner.
-    pub fn fenced(context: impl Into<String>) -> Self {
-        Self::new(ErrorClass::Fenced, context, "another process has taken over this partition")
-    }
-}
-
-/// What store operations return.
-pub type StoreResult<T> = std::result::Result<T, StoreError>;
 
 /// Writes an error with its causes, each once, separated by `: `.
 #[must_use]

@@ -1,62 +1,19 @@
 //! What oncebox is, without a database or a broker.
+//!
+//! The folders are the picture: [`source`] → [`inbox`] → [`store`] → [`outbox`].
 
-mod bare;
-mod cause;
-mod clock;
+pub mod clock;
 pub mod config;
-mod ends;
-mod engine;
-mod error;
-mod event;
-mod failpoint;
-mod handler;
-pub mod headers_json;
-mod isolate;
-mod log;
-mod message;
-mod mistake;
-mod monitor;
-mod names;
-mod outbox;
-mod policy;
-mod printable;
-mod receipt;
-mod relay;
-pub mod selector;
-mod settings;
-mod signal;
-mod sink;
+pub mod error;
+pub mod failpoint;
+pub mod inbox;
+pub mod message;
+pub mod mistake;
+pub mod monitor;
+pub mod names;
+pub mod outbox;
+pub mod printable;
 pub mod source;
-mod sql_handler;
-mod start;
+pub mod sql_handler;
 pub mod statement;
-mod store;
-mod stream;
-mod tracker;
-mod wake;
-
-pub use bare::Receipt;
-pub use cause::current_consumer;
-pub use clock::Clock;
-pub use engine::{Inbox, Replay, Replayed, Turn, Worker, purge_loop, replay};
-pub use error::*;
-pub use event::*;
-pub use failpoint::failpoint;
-pub use handler::*;
-pub use log::{LogId, LogMark};
-pub use message::*;
-#[cfg(feature = "mistakes")]
-pub use mistake::make_mistake;
-pub use monitor::*;
-pub use names::*;
-pub use outbox::*;
-pub use policy::*;
-pub use printable::{Printable, printable, printable_json, printable_lines};
-pub use receipt::ReceiptKey;
-pub use relay::{Relay, RelaySettings, purge_published_loop};
-pub use settings::Settings;
-pub use sink::{ByEvent, Deliver, Delivery, OutgoingEvent, Sink, SinkFn};
-pub use sql_handler::{BadStatement, SqlHandlerError};
-pub use start::*;
-pub use store::*;
-pub use wake::{events_committed, events_written};
+pub mod store;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::error::{BoxError, reject};
-use crate::log::LogId;
 use crate::names::{MessageId, Tenant};
+use crate::source::LogId;
 
 /// The headers of a message: ordered, names may repeat, values are bytes or absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -177,14 +177,15 @@ impl Message {
     /// The payload read as JSON. A payload that is no such JSON is a reason to reject the message: no retry can help.
     ///
     /// ```
-    /// use oncebox_core::{Message, MessageId, Record, Tenant};
+    /// use oncebox_core::message::{Message, Record};
+    /// use oncebox_core::names::{MessageId, Tenant};
     ///
     /// let mut record = Record::at("orders", 0, 7);
     /// record.payload = Some(br#"{"qty": 2}"#.as_slice().into());
     /// let message = Message::new(MessageId::new("o-1")?, Tenant::none(), record);
     /// let order: serde_json::Value = message.json()?;
     /// assert_eq!(order["qty"], 2);
-    /// # Ok::<(), oncebox_core::BoxError>(())
+    /// # Ok::<(), oncebox_core::error::BoxError>(())
     /// ```
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, BoxError> {
         let payload = self.payload().ok_or_else(|| reject("the message has no payload (a tombstone)"))?;

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::BoxError;
+use crate::inbox::StartPolicy;
+pub use crate::inbox::log::{LogId, LogMark};
+pub use crate::inbox::start::{Known, Start, StartError, start_at};
+pub use crate::inbox::stream::{Acquired, Stream};
 use crate::monitor::Monitor;
-use crate::policy::StartPolicy;
-pub use crate::stream::{Acquired, Stream};
 
 /// Where messages come from. Run under supervision: when `run` ends before it was told to, it is started again with
 /// backoff.

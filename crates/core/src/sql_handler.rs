@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::error::StoreError;
+use crate::store::StoreError;
 
 /// Why a handler in SQL cannot be used.
 #[derive(Debug)]

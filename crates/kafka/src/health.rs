@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use metrics::{Gauge, gauge};
-use oncebox_core::LoopHandle;
+use oncebox_core::monitor::LoopHandle;
 use oncebox_core::source::Intake;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::statistics::Statistics;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncebox_core::source::Stream;
-use oncebox_core::{LogId, Start};
+use oncebox_core::source::{LogId, Start};
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};

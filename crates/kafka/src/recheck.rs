@@ -15,8 +15,9 @@
 
 use std::time::{Duration, Instant};
 
+use oncebox_core::inbox::StartPolicy;
 use oncebox_core::source::Acquired;
-use oncebox_core::{Known, StartError, StartPolicy, start_at};
+use oncebox_core::source::{Known, StartError, start_at};
 use rdkafka::consumer::Consumer;
 use rdkafka::error::KafkaResult;
 use rdkafka::statistics::Statistics;

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox_core::{Headers, LogId, Record};
+use oncebox_core::message::{Headers, Record};
+use oncebox_core::source::LogId;
 use rdkafka::message::{BorrowedHeaders, BorrowedMessage, Headers as _, Message as _};
 use tracing::warn;
 

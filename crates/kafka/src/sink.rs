@@ -14,7 +14,8 @@ mod trouble;
 use std::fmt;
 use std::time::Duration;
 
-use oncebox_core::{BoxError, Delivery, OutgoingEvent, Sink};
+use oncebox_core::error::BoxError;
+use oncebox_core::outbox::{Delivery, OutgoingEvent, Sink};
 
 use crate::error::Error;
 use crate::settings::Kafka;

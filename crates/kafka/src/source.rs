@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::BoxError;
+use oncebox_core::error::BoxError;
 use oncebox_core::source::{Intake, Source};
 use rdkafka::consumer::BaseConsumer;
 use tokio::sync::oneshot;

@@ -6,7 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox_core::{LogId, StartPolicy};
+use oncebox_core::inbox::StartPolicy;
+use oncebox_core::source::LogId;
 use oncebox_kafka::{Kafka, KafkaSource};
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
@@ -209,7 +210,7 @@ async fn a_mark_that_was_compacted_away_does_not_stop() {
     producer.commit_transaction(wait).unwrap();
     case.memory.change_position(&case.topic, 0, |position| {
         position.next = Some(6);
-        position.mark = Some(oncebox_core::LogMark { offset: 5, digest: 1 });
+        position.mark = Some(oncebox_core::source::LogMark { offset: 5, digest: 1 });
     });
     case.send(10);
     let running = case.start();

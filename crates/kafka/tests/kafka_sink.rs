@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use oncebox_core::{Delivery, OutgoingEvent, Sink};
+use oncebox_core::outbox::{Delivery, OutgoingEvent, Sink};
 use oncebox_kafka::Kafka;
 use support::events::{
     Read, all_delivered, assert_first_copies_in_order, assert_numbers_in_order, numbered, outgoing, read_all,

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox_core::StartPolicy;
+use oncebox_core::inbox::StartPolicy;
 use oncebox_kafka::Kafka;
 use rdkafka::mocking::MockCluster;
 use support::memory::Memory;
@@ -80,7 +80,7 @@ async fn rebalances(strategy: &str) {
         .property("partition.assignment.strategy", strategy)
         .property("session.timeout.ms", "6000")
         .property("heartbeat.interval.ms", "200");
-    let bounds = |s: &mut oncebox_core::Settings| s.batch.messages = 2;
+    let bounds = |s: &mut oncebox_core::inbox::Settings| s.batch.messages = 2;
     let first = Running::start_with("c", &memory, kafka.source(["t"]), bounds);
     eventually("the first has begun", || memory.count() > 100).await;
     let second = Running::start_with("c", &memory, kafka.source(["t"]), bounds);

@@ -5,7 +5,7 @@
 mod support;
 
 use bytes::Bytes;
-use oncebox_core::{Delivery, Sink};
+use oncebox_core::outbox::{Delivery, Sink};
 use oncebox_kafka::Kafka;
 use rdkafka::mocking::MockCluster;
 use support::events::{

@@ -7,7 +7,7 @@ mod support;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use oncebox_core::{Delivery, Sink};
+use oncebox_core::outbox::{Delivery, Sink};
 use oncebox_kafka::Kafka;
 use rdkafka::mocking::MockCluster;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};

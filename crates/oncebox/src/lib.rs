@@ -26,8 +26,17 @@
 //! retention horizon. A handler may be *invoked* more than once (crash, deadlock, isolation of a failing batch); its effect
 //! commits once. What is not in the transaction (mail, HTTP) is at least once, through the outbox, with a stable event id.
 
-#[doc(no_inline)]
-pub use oncebox_core::*;
+#[doc(inline)]
+pub use oncebox_core::error::{BoxError, Outcome, Result, reject, retry, retry_after};
+#[doc(inline)]
+pub use oncebox_core::inbox::*;
+#[doc(inline)]
+pub use oncebox_core::message::*;
+#[doc(inline)]
+pub use oncebox_core::monitor::Monitor;
+#[doc(inline)]
+pub use oncebox_core::outbox::*;
+pub use oncebox_core::{clock, error, inbox, message, monitor, names, outbox, source, store};
 
 #[cfg(feature = "kafka")]
 pub use oncebox_kafka as kafka;

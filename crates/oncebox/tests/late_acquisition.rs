@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
+use oncebox::store::{Migrate, Positions};
 use std::time::{Duration, Instant};
 
 use oncebox::kafka::Kafka;
+use oncebox::names::ConsumerName;
 use oncebox::sqlite::SqliteStore;
-use oncebox::{Admin, ConsumerName, Inbox, Message, PositionKey, Store};
+use oncebox::store::PositionKey;
+use oncebox::{Inbox, Message};
 use rdkafka::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};

@@ -4,7 +4,7 @@ mod outbox;
 mod receipts;
 mod server;
 
-use oncebox_core::{ErrorClass, Finding, FindingLevel, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, Finding, FindingLevel, StoreError, StoreResult};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use oncebox_core::{Advance, Claim, Claimed, ConsumerName, ErrorClass, StoreError, StoreResult};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, StoreError, StoreResult};
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 

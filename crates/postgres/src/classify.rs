@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use oncebox_core::{ErrorClass, StoreError};
+use oncebox_core::store::{ErrorClass, StoreError};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_driver_error_is_found_behind_its_wrappers() {
-        let wrapped: oncebox_core::BoxError =
+        let wrapped: oncebox_core::error::BoxError =
             Err::<(), _>(sqlx::Error::PoolTimedOut).context("deducting").unwrap_err().into();
         assert_eq!(classify(&*wrapped), ErrorClass::Away);
         let store = StoreError::new(ErrorClass::Fenced, "x", "y");

@@ -1,10 +1,10 @@
 //! The PostgreSQL store of oncebox: receipts, positions, dead letters and the outbox in the application's own database.
 //!
 //! ```no_run
-//! use oncebox_core::Admin;
+//! use oncebox_core::store::Admin;
 //! use oncebox_postgres::PgStore;
 //!
-//! # async fn demo() -> Result<(), oncebox_core::StoreError> {
+//! # async fn demo() -> Result<(), oncebox_core::store::StoreError> {
 //! let store = PgStore::connect("postgres://erp@localhost/erp").await?;
 //! store.migrate().await?;
 //! # Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use oncebox_core::{Admin, Migration, StoreResult};
+use oncebox_core::store::{Migrate, Migration, StoreResult};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::classify::{ddl, own};

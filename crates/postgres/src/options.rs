@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::{Admin, ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{Check, ErrorClass, StoreError, StoreResult};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgPool};
 

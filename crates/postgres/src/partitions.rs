@@ -7,7 +7,7 @@
 mod convert;
 mod drop;
 
-use oncebox_core::StoreResult;
+use oncebox_core::store::StoreResult;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 

@@ -1,8 +1,8 @@
 //! Who may advance a position, from where, and how operators move it.
 
-use oncebox_core::{
-    ConsumerName, ErrorClass, LogId, LogMark, Ownership, PositionKey, Progress, StoreError, StoreResult,
-};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::source::{LogId, LogMark};
+use oncebox_core::store::{ErrorClass, Ownership, PositionKey, Progress, StoreError, StoreResult};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row};

@@ -10,7 +10,8 @@ mod walk;
 
 use std::time::{Duration, Instant};
 
-use oncebox_core::{ConsumerName, ErrorClass, PassEnd, PurgePass, PurgeProgress, Purged, StoreResult};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{ErrorClass, PassEnd, PurgePass, PurgeProgress, Purged, StoreResult};
 use sqlx::Row;
 
 use crate::classify::own;

@@ -16,7 +16,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oncebox_core::config::{Handler, PayloadKind};
-use oncebox_core::{Apply, ErrorClass, Failure, Message, SqlHandlerError, StoreError, events_written};
+use oncebox_core::inbox::{Apply, Failure};
+use oncebox_core::message::Message;
+use oncebox_core::outbox::events_written;
+use oncebox_core::sql_handler::SqlHandlerError;
+use oncebox_core::store::{ErrorClass, StoreError};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use crate::classify::own;

@@ -2,7 +2,7 @@
 
 mod outbox;
 
-use oncebox_core::{ConsumerStatus, PositionStatus, StoreResult, StoreStatus};
+use oncebox_core::store::{ConsumerStatus, PositionStatus, StoreResult, StoreStatus};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

@@ -6,10 +6,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::{
-    Admin, Advance, Claim, Claimed, ConsumerName, DeadFilter, DeadLetter, DeadSummary, ErrorClass, Finding,
-    LogId, Migration, Ownership, PositionKey, Progress, PurgePass, Purged, Store, StoreError, StoreResult,
-    StoreStatus, StoredDeadLetter,
+use oncebox_core::names::ConsumerName;
+use oncebox_core::source::LogId;
+use oncebox_core::store::{
+    Advance, Check, Claim, Claimed, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, Finding,
+    Migrate, Migration, Ownership, PositionKey, Positions, Progress, Purge, PurgePass, Purged, Status, Store,
+    StoreError, StoreResult, StoreStatus, StoredDeadLetter,
 };
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -163,28 +165,6 @@ impl Store for PgStore {
         self.claim_in_callers_transaction(conn, consumer, claims).await
     }
 
-    async fn park(
-        &self,
-        txn: &mut PgTxn,
-        consumer: &ConsumerName,
-        letters: &[DeadLetter],
-    ) -> StoreResult<()> {
-        self.patiently("parking dead letters", self.park_letters(txn, consumer, letters)).await
-    }
-
-    async fn parked_keys(
-        &self,
-        txn: &mut PgTxn,
-        position: &PositionKey,
-        keys: &[&[u8]],
-    ) -> StoreResult<Vec<Vec<u8>>> {
-        self.patiently("looking for parked keys", self.keys_with_letters(txn, position, keys)).await
-    }
-
-    async fn purged_before(&self, txn: &mut PgTxn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
-        self.patiently("reading the horizon", self.horizon_of(txn, consumer)).await
-    }
-
     async fn commit(&self, txn: PgTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
         self.patiently("committing", self.advance_and_commit(txn, advance)).await
     }
@@ -203,7 +183,9 @@ impl Store for PgStore {
     fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
         crate::classify::classify(error)
     }
+}
 
+impl Positions for PgStore {
     async fn acquire(&self, key: &PositionKey) -> StoreResult<Ownership> {
         self.patiently("acquiring a position", self.acquire_position(key)).await
     }
@@ -225,6 +207,39 @@ impl Store for PgStore {
         self.patiently("withdrawing an attempt", self.take_attempt_back(owner, offset)).await
     }
 
+    async fn move_position(
+        &self,
+        key: &PositionKey,
+        next_offset: i64,
+        log: Option<&LogId>,
+    ) -> StoreResult<()> {
+        self.patiently("moving a position", self.move_position_to(key, next_offset, log)).await
+    }
+
+    async fn retire_positions(&self, consumer: &ConsumerName, topic: &str) -> StoreResult<u64> {
+        self.patiently("retiring positions", self.retire_topic(consumer, topic)).await
+    }
+}
+
+impl DeadLetters for PgStore {
+    async fn park(
+        &self,
+        txn: &mut PgTxn,
+        consumer: &ConsumerName,
+        letters: &[DeadLetter],
+    ) -> StoreResult<()> {
+        self.patiently("parking dead letters", self.park_letters(txn, consumer, letters)).await
+    }
+
+    async fn parked_keys(
+        &self,
+        txn: &mut PgTxn,
+        position: &PositionKey,
+        keys: &[&[u8]],
+    ) -> StoreResult<Vec<Vec<u8>>> {
+        self.patiently("looking for parked keys", self.keys_with_letters(txn, position, keys)).await
+    }
+
     async fn take_dead(&self, number: i64) -> StoreResult<Option<(PgTxn, StoredDeadLetter)>> {
         self.patiently("taking a dead letter", self.take_letter(number)).await
     }
@@ -232,28 +247,6 @@ impl Store for PgStore {
     async fn letter_before(&self, txn: &mut PgTxn, taken: &StoredDeadLetter) -> StoreResult<Option<i64>> {
         let context = "looking for earlier dead letters";
         self.patiently(context, self.first_of_key_before(txn, taken)).await
-    }
-}
-
-impl Admin for PgStore {
-    async fn ping(&self) -> StoreResult<()> {
-        self.patiently("asking PostgreSQL", self.ask_for_writes()).await
-    }
-
-    async fn migrations(&self) -> StoreResult<Vec<Migration>> {
-        self.patiently("reading the schema's version", self.known_migrations()).await
-    }
-
-    async fn migrate(&self) -> StoreResult<Vec<Migration>> {
-        self.apply_migrations().await
-    }
-
-    async fn check(&self) -> StoreResult<Vec<Finding>> {
-        self.patiently("checking", Box::pin(self.findings())).await
-    }
-
-    async fn status(&self, count_cap: u64) -> StoreResult<StoreStatus> {
-        self.patiently("reading the status", self.read_status(count_cap)).await
     }
 
     async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
@@ -267,21 +260,40 @@ impl Admin for PgStore {
     async fn drop_dead(&self, filter: &DeadFilter) -> StoreResult<u64> {
         self.patiently("dropping dead letters", self.drop_letters(filter)).await
     }
+}
 
-    async fn move_position(
-        &self,
-        key: &PositionKey,
-        next_offset: i64,
-        log: Option<&LogId>,
-    ) -> StoreResult<()> {
-        self.patiently("moving a position", self.move_position_to(key, next_offset, log)).await
-    }
-
-    async fn retire_positions(&self, consumer: &ConsumerName, topic: &str) -> StoreResult<u64> {
-        self.patiently("retiring positions", self.retire_topic(consumer, topic)).await
+impl Purge for PgStore {
+    async fn purged_before(&self, txn: &mut PgTxn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
+        self.patiently("reading the horizon", self.horizon_of(txn, consumer)).await
     }
 
     async fn purge(&self, pass: PurgePass<'_>) -> StoreResult<Purged> {
         self.purge_pass(pass).await
+    }
+}
+
+impl Migrate for PgStore {
+    async fn migrations(&self) -> StoreResult<Vec<Migration>> {
+        self.patiently("reading the schema's version", self.known_migrations()).await
+    }
+
+    async fn migrate(&self) -> StoreResult<Vec<Migration>> {
+        self.apply_migrations().await
+    }
+}
+
+impl Check for PgStore {
+    async fn ping(&self) -> StoreResult<()> {
+        self.patiently("asking PostgreSQL", self.ask_for_writes()).await
+    }
+
+    async fn check(&self) -> StoreResult<Vec<Finding>> {
+        self.patiently("checking", Box::pin(self.findings())).await
+    }
+}
+
+impl Status for PgStore {
+    async fn status(&self, count_cap: u64) -> StoreResult<StoreStatus> {
+        self.patiently("reading the status", self.read_status(count_cap)).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use oncebox_core::StoreResult;
+use oncebox_core::store::StoreResult;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};

@@ -7,8 +7,10 @@ mod support;
 use std::error::Error;
 
 use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_core::outbox::{Emit, Event};
+use oncebox_core::sql_handler::SqlHandlerError;
 use oncebox_core::statement::Statement;
-use oncebox_core::{Emit, ErrorClass, Event, SqlHandlerError, Store};
+use oncebox_core::store::{ErrorClass, Positions, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
 use support::{advance, claims, consumer, execute, number, position, with_database, with_store};
 

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox_core::BoxError;
+use oncebox_core::error::BoxError;
 use oncebox_postgres::PgStore;
 use oncebox_testkit::conformance::Subject;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};

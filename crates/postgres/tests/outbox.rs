@@ -6,8 +6,9 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox_core::{
-    Admin, Emit, Event, EventFilter, EventState, FindingLevel, HeldEvent, Outbox, OutboxAdmin, ParkedEvent,
+use oncebox_core::outbox::{Emit, Event};
+use oncebox_core::store::{
+    Check, EventFilter, EventState, FindingLevel, HeldEvent, Migrate, Outbox, OutboxAdmin, ParkedEvent,
     Settlement, Sweep,
 };
 use oncebox_postgres::PgStore;

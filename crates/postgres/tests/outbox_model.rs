@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use oncebox_core::{EventFilter, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, Settlement};
+use oncebox_core::store::{EventFilter, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, Settlement};
 use oncebox_postgres::PgStore;
 use support::relay::{HOUR, HandRelay, emit, every};
 use support::with_store;

@@ -6,7 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox_core::{Admin, Clock, PassEnd, Progress, PurgePass, PurgeProgress, Purged, Retention, Store};
+use oncebox_core::clock::Clock;
+use oncebox_core::store::{PassEnd, Positions, Progress, Purge, PurgePass, PurgeProgress, Purged, Retention};
 use oncebox_postgres::PgStore;
 use sqlx::{Connection, PgConnection};
 use support::{apply, consumer, execute, number, position, purge, with_store};

@@ -5,11 +5,11 @@
 mod support;
 
 use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::message::{Headers, Record};
+use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::statement::Statement;
-use oncebox_core::{
-    Admin, ConsumerName, DeadFilter, DeadLetter, FindingLevel, Headers, MessageId, ReceiptKey, Record, Store,
-    Tenant,
-};
+use oncebox_core::store::{Check, DeadFilter, DeadLetter, DeadLetters, FindingLevel, Migrate, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
 use sqlx::{Connection, PgConnection};
 use support::{apply, claims, consumer, execute, number, with_store};
@@ -164,7 +164,7 @@ async fn odd_dead_letters_come_back_as_they_were() {
         assert_eq!(whole.letter.error.len(), 8 * 1024);
         let mut txn = store.claim(&consumer(), &claims(&["x"])).await.unwrap().txn;
         let key = letter.record.key.as_deref().unwrap();
-        let at = oncebox_core::PositionKey { consumer: consumer(), topic: "t".into(), partition: 1 };
+        let at = oncebox_core::store::PositionKey { consumer: consumer(), topic: "t".into(), partition: 1 };
         assert_eq!(store.parked_keys(&mut txn, &at, &[b"other", key]).await.unwrap(), [key.to_vec()]);
         store.rollback(txn).await;
     })

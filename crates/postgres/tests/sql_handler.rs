@@ -5,14 +5,15 @@
 mod support;
 
 use bytes::Bytes;
-use oncebox_core::SqlHandlerError;
 use oncebox_core::config::{Handler, PayloadKind, Step};
-use oncebox_core::selector::{Identity, Selector};
+use oncebox_core::error::Outcome;
+use oncebox_core::inbox::{Apply, Failure, Replay, Replayed, replay};
+use oncebox_core::inbox::{Identity, Selector};
+use oncebox_core::message::{Headers, Message, Record};
+use oncebox_core::names::{MessageId, Tenant};
+use oncebox_core::sql_handler::SqlHandlerError;
 use oncebox_core::statement::Statement;
-use oncebox_core::{
-    Apply, DeadLetter, ErrorClass, Failure, Headers, Message, MessageId, Outcome, Record, Replay, Replayed,
-    Store, Tenant, replay,
-};
+use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Migrate, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
 use support::{consumer, execute, number, with_database, with_store};
 
@@ -375,7 +376,6 @@ async fn columns_that_look_like_parameters_are_columns() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_are_not_ours_get_the_function_too() {
     with_database(|url| async move {
-        use oncebox_core::Admin;
         let pool = sqlx::PgPool::connect(&url).await.unwrap();
         for store in [PgStore::from_pool(pool), PgStore::builder(&url).pooler(true).connect().await.unwrap()]
         {

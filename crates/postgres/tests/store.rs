@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox_core::{Admin, Advance, ErrorClass, Progress, Store};
+use oncebox_core::store::{Advance, ErrorClass, Migrate, Positions, Progress, Status, Store};
 use oncebox_postgres::PgStore;
 use sqlx::Connection;
 use support::{

@@ -5,11 +5,13 @@
 mod support;
 
 use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::Apply;
+use oncebox_core::message::{Message, Record};
+use oncebox_core::names::{MessageId, Tenant};
+use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::statement::Statement;
-use oncebox_core::{
-    Apply, BoxError, DeadLetter, Emit, ErrorClass, Event, Message, MessageId, Ownership, Record, Store,
-    Tenant,
-};
+use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Migrate, Ownership, Positions, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
 use sqlx::PgConnection;
 use support::{advance, claims, consumer, execute, number, position, with_database, with_store};
@@ -171,7 +173,6 @@ async fn a_handler_in_sql_may_set_its_role() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_handler_sets_for_the_session_ends_with_its_transaction() {
     with_database(|url| async move {
-        use oncebox_core::Admin;
         let store = PgStore::builder(&url).max_connections(1).connect().await.unwrap();
         store.migrate().await.unwrap();
         execute(&store, TENANTS).await;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use oncebox_core::{
-    Apply, ErrorClass, Event as Emitted, Failure, Handler, Message, Result, emit_all, reject,
-};
+use oncebox_core::error::{Result, reject};
+use oncebox_core::inbox::{Apply, Failure, Handler};
+use oncebox_core::message::Message;
+use oncebox_core::outbox::{Event as Emitted, emit_all};
+use oncebox_core::store::ErrorClass;
 
 use crate::coverage::Event;
 use crate::log::{header_of, number_of};

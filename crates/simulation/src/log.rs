@@ -7,8 +7,11 @@ mod source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use oncebox_core::selector::Identity;
-use oncebox_core::{ConsumerName, Headers, LogId, PositionKey, Record, StartError};
+use oncebox_core::inbox::Identity;
+use oncebox_core::message::{Headers, Record};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::source::{LogId, StartError};
+use oncebox_core::store::PositionKey;
 
 pub(crate) use group::Assigned;
 pub(crate) use source::ModelSource;

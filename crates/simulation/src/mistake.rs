@@ -60,7 +60,7 @@ mistakes! {
 pub fn make(mistake: Option<Mistake>) {
     MADE.set(mistake);
     #[cfg(feature = "mistakes")]
-    oncebox_core::make_mistake(mistake.map(Mistake::name));
+    oncebox_core::mistake::make_mistake(mistake.map(Mistake::name));
 }
 
 /// Whether this mistake is being made.

@@ -1,9 +1,10 @@
 //! What operators do: they look after what stands still, replay, move, retire. Each act is a process of its own.
 
-use oncebox_core::{
-    Admin, ConsumerName, DeadFilter, Event as Emitted, EventFilter, OnFailure, OutboxAdmin, Replay, Replayed,
-    StartError, Store, emit_all, replay,
-};
+use oncebox_core::inbox::{OnFailure, Replay, Replayed, replay};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::outbox::{Event as Emitted, emit_all};
+use oncebox_core::source::StartError;
+use oncebox_core::store::{DeadFilter, DeadLetters, EventFilter, OutboxAdmin, Positions, Store};
 
 use crate::coverage::Event;
 use crate::handler::{OneMessage, WholeBatch};
@@ -182,7 +183,7 @@ impl Operator {
         let replayed = if set_based {
             replay(&self.store, &WholeBatch(handler), how, number).await
         } else {
-            replay(&self.store, &oncebox_core::OneByOne(handler), how, number).await
+            replay(&self.store, &oncebox_core::inbox::OneByOne(handler), how, number).await
         };
         self.world.lock().saw(match replayed {
             Ok(Replayed::Applied) if forced => Event::ReplayedForced,
@@ -216,7 +217,7 @@ impl Operator {
         if self.world.lock().one_in(4) {
             self.store.rollback(txn).await;
         } else if self.store.commit(txn, None).await.is_ok() {
-            oncebox_core::events_committed();
+            oncebox_core::outbox::events_committed();
             self.world.lock().saw(Event::AppEmitted);
         }
     }

@@ -6,7 +6,7 @@ mod draw;
 use std::fmt;
 use std::time::Duration;
 
-use oncebox_core::{OnFailure, StalePolicy, StartPolicy};
+use oncebox_core::inbox::{OnFailure, StalePolicy, StartPolicy};
 
 use crate::messages::Behaviour;
 

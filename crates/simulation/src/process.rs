@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use oncebox_core::selector::{Identity, Limits, Selector};
-use oncebox_core::{
-    BatchBounds, Clock, ConsumerName, Inbox, Monitor, Relay, RelaySettings, Retention, RetryPolicy, Settings,
-    Turn, purge_loop,
-};
+use oncebox_core::clock::Clock;
+use oncebox_core::inbox::{BatchBounds, Inbox, RetryPolicy, Settings, Turn, purge_loop};
+use oncebox_core::inbox::{Identity, Limits, Selector};
+use oncebox_core::monitor::Monitor;
+use oncebox_core::names::ConsumerName;
+use oncebox_core::outbox::{Relay, RelaySettings};
+use oncebox_core::store::Retention;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

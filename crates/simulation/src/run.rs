@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::OnFailure;
+use oncebox_core::inbox::OnFailure;
 use tokio::task::JoinSet;
 
 use crate::coverage::{Coverage, Event};

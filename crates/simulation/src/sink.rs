@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncebox_core::{BoxError, Delivery, OutgoingEvent, RetryPolicy, Sink, StoredEvent};
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::RetryPolicy;
+use oncebox_core::outbox::{Delivery, OutgoingEvent, Sink};
+use oncebox_core::store::StoredEvent;
 use uuid::Uuid;
 
 use crate::coverage::Event;

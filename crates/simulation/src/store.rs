@@ -2,7 +2,6 @@
 //! has them.
 
 mod access;
-mod admin;
 mod apply_writes;
 mod dead;
 mod hot;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::{ErrorClass, Finding, FindingLevel, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, Finding, FindingLevel, StoreError, StoreResult};
 use sqlx::{Row, SqliteConnection};
 
 use crate::classify::Context;

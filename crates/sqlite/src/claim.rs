@@ -6,7 +6,9 @@
 
 use std::collections::HashSet;
 
-use oncebox_core::{BoxError, Claim, ConsumerName, ErrorClass, StoreError, StoreResult};
+use oncebox_core::error::BoxError;
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{Claim, ErrorClass, StoreError, StoreResult};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Row, Sqlite, SqliteConnection};
 

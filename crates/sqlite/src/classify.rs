@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use oncebox_core::{ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::error::DatabaseError;
 use sqlx::sqlite::SqliteError;
 use sqlx::{AssertSqlSafe, SqliteConnection};

@@ -2,9 +2,12 @@
 
 mod read;
 
-use oncebox_core::{
-    Claim, ConsumerName, DeadFilter, DeadLetter, DeadSummary, ErrorClass, LogId, MessageId, PositionKey,
-    ReceiptKey, StoreError, StoreResult, StoredDeadLetter, headers_json,
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::names::{ConsumerName, MessageId};
+use oncebox_core::source::LogId;
+use oncebox_core::store::{
+    Claim, DeadFilter, DeadLetter, DeadSummary, ErrorClass, PositionKey, StoreError, StoreResult,
+    StoredDeadLetter, headers_json,
 };
 use sqlx::{QueryBuilder, Row, Sqlite};
 

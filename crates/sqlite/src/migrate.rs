@@ -1,6 +1,6 @@
 //! Our tables, versioned. A step is never changed once it is released; a new one is added.
 
-use oncebox_core::{Migration, StoreResult};
+use oncebox_core::store::{Migration, StoreResult};
 use sqlx::{AssertSqlSafe, Executor, Row, SqliteConnection};
 
 use crate::classify::Context;

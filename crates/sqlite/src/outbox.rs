@@ -12,9 +12,10 @@ mod waiting;
 
 use std::time::Duration;
 
-use oncebox_core::{
-    BatchBounds, EventFilter, EventRow, Leases, Outbox, OutboxAdmin, OutboxEntry, Settlement, StoreResult,
-    StoredEvent, Sweep,
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::outbox::EventRow;
+use oncebox_core::store::{
+    EventFilter, Leases, Outbox, OutboxAdmin, OutboxEntry, Settlement, StoreResult, StoredEvent, Sweep,
 };
 use sqlx::SqliteConnection;
 use uuid::Uuid;

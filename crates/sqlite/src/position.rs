@@ -3,7 +3,8 @@
 mod attempts;
 mod operator;
 
-use oncebox_core::{Advance, LogId, LogMark, Ownership, PositionKey, Progress, StoreError, StoreResult};
+use oncebox_core::source::{LogId, LogMark};
+use oncebox_core::store::{Advance, Ownership, PositionKey, Progress, StoreError, StoreResult};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 

@@ -8,7 +8,7 @@ mod lease;
 mod space;
 mod walk;
 
-use oncebox_core::{PassEnd, PurgePass, Purged, StoreResult};
+use oncebox_core::store::{PassEnd, PurgePass, Purged, StoreResult};
 
 use crate::store::SqliteStore;
 use lease::{Lease, Place};

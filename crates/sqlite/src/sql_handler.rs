@@ -7,7 +7,10 @@ mod statements;
 mod values;
 
 use oncebox_core::config::{Handler, PayloadKind, Step};
-use oncebox_core::{Apply, Failure, Message, SqlHandlerError, events_written};
+use oncebox_core::inbox::{Apply, Failure};
+use oncebox_core::message::Message;
+use oncebox_core::outbox::events_written;
+use oncebox_core::sql_handler::SqlHandlerError;
 use sqlx::SqliteConnection;
 
 use crate::store::SqliteStore;

@@ -1,6 +1,6 @@
 //! What `oncebox status` shows.
 
-use oncebox_core::{ConsumerStatus, PositionStatus, StoreResult, StoreStatus};
+use oncebox_core::store::{ConsumerStatus, PositionStatus, StoreResult, StoreStatus};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use oncebox_core::{
-    Admin, Advance, Claim, Claimed, ConsumerName, DeadFilter, DeadLetter, DeadSummary, ErrorClass, Finding,
-    LogId, Migration, Ownership, PositionKey, Progress, PurgePass, Purged, Store, StoreError, StoreResult,
-    StoreStatus, StoredDeadLetter,
+use oncebox_core::names::ConsumerName;
+use oncebox_core::source::LogId;
+use oncebox_core::store::{
+    Advance, Check, Claim, Claimed, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, Finding,
+    Migrate, Migration, Ownership, PositionKey, Positions, Progress, Purge, PurgePass, Purged, Status, Store,
+    StoreError, StoreResult, StoreStatus, StoredDeadLetter,
 };
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
@@ -114,28 +116,6 @@ impl Store for SqliteStore {
         claim::claim_within(conn, consumer, claims).await
     }
 
-    async fn park(
-        &self,
-        txn: &mut SqliteTxn,
-        consumer: &ConsumerName,
-        letters: &[DeadLetter],
-    ) -> StoreResult<()> {
-        dead::park(txn, consumer, letters).await
-    }
-
-    async fn parked_keys(
-        &self,
-        txn: &mut SqliteTxn,
-        position: &PositionKey,
-        keys: &[&[u8]],
-    ) -> StoreResult<Vec<Vec<u8>>> {
-        dead::parked_keys(txn, position, keys).await
-    }
-
-    async fn purged_before(&self, txn: &mut SqliteTxn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
-        purge::purged_before(txn, consumer).await
-    }
-
     async fn commit(&self, txn: SqliteTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
         txn.commit(advance.as_ref()).await
     }
@@ -147,7 +127,9 @@ impl Store for SqliteStore {
     fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
         classify(error)
     }
+}
 
+impl Positions for SqliteStore {
     async fn acquire(&self, key: &PositionKey) -> StoreResult<Ownership> {
         position::acquire(&self.writer, key).await
     }
@@ -168,34 +150,45 @@ impl Store for SqliteStore {
         position::withdraw_attempt(&self.writer, owner, offset).await
     }
 
+    async fn move_position(
+        &self,
+        key: &PositionKey,
+        next_offset: i64,
+        log: Option<&LogId>,
+    ) -> StoreResult<()> {
+        position::move_position(&self.writer, key, next_offset, log).await
+    }
+
+    async fn retire_positions(&self, consumer: &ConsumerName, topic: &str) -> StoreResult<u64> {
+        position::retire_positions(&self.writer, consumer, topic).await
+    }
+}
+
+impl DeadLetters for SqliteStore {
+    async fn park(
+        &self,
+        txn: &mut SqliteTxn,
+        consumer: &ConsumerName,
+        letters: &[DeadLetter],
+    ) -> StoreResult<()> {
+        dead::park(txn, consumer, letters).await
+    }
+
+    async fn parked_keys(
+        &self,
+        txn: &mut SqliteTxn,
+        position: &PositionKey,
+        keys: &[&[u8]],
+    ) -> StoreResult<Vec<Vec<u8>>> {
+        dead::parked_keys(txn, position, keys).await
+    }
+
     async fn take_dead(&self, number: i64) -> StoreResult<Option<(SqliteTxn, StoredDeadLetter)>> {
         dead::take(&self.writer, number).await
     }
 
     async fn letter_before(&self, txn: &mut SqliteTxn, taken: &StoredDeadLetter) -> StoreResult<Option<i64>> {
         dead::letter_before(txn, taken).await
-    }
-}
-
-impl Admin for SqliteStore {
-    async fn ping(&self) -> StoreResult<()> {
-        check::ping(self).await
-    }
-
-    async fn migrations(&self) -> StoreResult<Vec<Migration>> {
-        migrate::migrations(self).await
-    }
-
-    async fn migrate(&self) -> StoreResult<Vec<Migration>> {
-        migrate::migrate(self).await
-    }
-
-    async fn check(&self) -> StoreResult<Vec<Finding>> {
-        check::check(self).await
-    }
-
-    async fn status(&self, count_cap: u64) -> StoreResult<StoreStatus> {
-        status::status(self, count_cap).await
     }
 
     async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
@@ -209,21 +202,40 @@ impl Admin for SqliteStore {
     async fn drop_dead(&self, filter: &DeadFilter) -> StoreResult<u64> {
         dead::drop(&self.writer, filter).await
     }
+}
 
-    async fn move_position(
-        &self,
-        key: &PositionKey,
-        next_offset: i64,
-        log: Option<&LogId>,
-    ) -> StoreResult<()> {
-        position::move_position(&self.writer, key, next_offset, log).await
-    }
-
-    async fn retire_positions(&self, consumer: &ConsumerName, topic: &str) -> StoreResult<u64> {
-        position::retire_positions(&self.writer, consumer, topic).await
+impl Purge for SqliteStore {
+    async fn purged_before(&self, txn: &mut SqliteTxn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
+        purge::purged_before(txn, consumer).await
     }
 
     async fn purge(&self, pass: PurgePass<'_>) -> StoreResult<Purged> {
         purge::purge(self, &pass).await
+    }
+}
+
+impl Migrate for SqliteStore {
+    async fn migrations(&self) -> StoreResult<Vec<Migration>> {
+        migrate::migrations(self).await
+    }
+
+    async fn migrate(&self) -> StoreResult<Vec<Migration>> {
+        migrate::migrate(self).await
+    }
+}
+
+impl Check for SqliteStore {
+    async fn ping(&self) -> StoreResult<()> {
+        check::ping(self).await
+    }
+
+    async fn check(&self) -> StoreResult<Vec<Finding>> {
+        check::check(self).await
+    }
+}
+
+impl Status for SqliteStore {
+    async fn status(&self, count_cap: u64) -> StoreResult<StoreStatus> {
+        status::status(self, count_cap).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use oncebox_core::{Advance, ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{Advance, ErrorClass, StoreError, StoreResult};
 use sqlx::sqlite::SqliteTransactionManager;
 use sqlx::{Connection, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;

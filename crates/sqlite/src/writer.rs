@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oncebox_core::StoreResult;
+use oncebox_core::store::StoreResult;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteTransactionManager};
 use sqlx::{ConnectOptions, SqlSafeStr, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;

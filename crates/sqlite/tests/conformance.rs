@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::BoxError;
+use oncebox_core::error::BoxError;
 use oncebox_sqlite::SqliteStore;
 use oncebox_testkit::conformance::Subject;
 use sqlx::sqlite::SqliteConnectOptions;

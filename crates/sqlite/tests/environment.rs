@@ -4,11 +4,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::{Inbox, RetryPolicy, StartPolicy, Worker};
+use oncebox_core::message::Record;
+use oncebox_core::monitor::Monitor;
+use oncebox_core::source::{Known, start_at};
 use oncebox_core::source::{OpenStream, Stream};
 use oncebox_core::statement::Statement;
-use oncebox_core::{
-    Admin, BoxError, DeadFilter, Inbox, Known, Monitor, Record, RetryPolicy, StartPolicy, Worker, start_at,
-};
+use oncebox_core::store::{DeadFilter, DeadLetters, Migrate};
 use oncebox_sqlite::{SqlHandler, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Executor, SqliteConnection};

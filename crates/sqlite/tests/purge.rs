@@ -3,9 +3,12 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use oncebox_core::{
-    Admin, BoxError, Claim, Clock, ConsumerName, MessageId, PassEnd, PurgePass, PurgeProgress, Purged,
-    ReceiptKey, Retention, Store, Tenant,
+use oncebox_core::clock::Clock;
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::names::{ConsumerName, MessageId, Tenant};
+use oncebox_core::store::{
+    Claim, Migrate, PassEnd, Purge, PurgePass, PurgeProgress, Purged, Retention, Store,
 };
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;

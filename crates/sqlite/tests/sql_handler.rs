@@ -4,13 +4,15 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncebox_core::SqlHandlerError;
 use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_core::error::{BoxError, Outcome, describe};
+use oncebox_core::inbox::{Apply, Failure};
+use oncebox_core::message::{Message, Record};
+use oncebox_core::names::{ConsumerName, MessageId, Tenant};
+use oncebox_core::outbox::{ByEvent, OutgoingEvent, Relay, RelaySettings, events_committed};
+use oncebox_core::sql_handler::SqlHandlerError;
 use oncebox_core::statement::Statement;
-use oncebox_core::{
-    Admin, Apply, BoxError, ByEvent, ConsumerName, ErrorClass, Failure, Message, MessageId, Outcome,
-    OutgoingEvent, Record, Relay, RelaySettings, Store, Tenant, describe, events_committed,
-};
+use oncebox_core::store::{ErrorClass, Migrate, Store};
 use oncebox_sqlite::{SqlHandler, SqliteStore};
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 

@@ -1,8 +1,13 @@
 //! What can happen to a transaction in SQLite in particular.
 
-use oncebox_core::{
-    Admin, Advance, BoxError, Claim, Clock, ConsumerName, Emit, ErrorClass, Event, FindingLevel, MessageId,
-    Ownership, PositionKey, Progress, PurgePass, ReceiptKey, Retention, Store, Tenant,
+use oncebox_core::clock::Clock;
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::names::{ConsumerName, MessageId, Tenant};
+use oncebox_core::outbox::{Emit, Event};
+use oncebox_core::store::{
+    Advance, Check, Claim, ErrorClass, FindingLevel, Migrate, Ownership, PositionKey, Positions, Progress,
+    Purge, PurgePass, Retention, Store,
 };
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;

@@ -1,6 +1,9 @@
 //! A file of an earlier version is brought up to date with what is in it.
 
-use oncebox_core::{Admin, BoxError, ConsumerName, DeadFilter, DeadLetter, Record, Store, Tenant};
+use oncebox_core::error::BoxError;
+use oncebox_core::message::Record;
+use oncebox_core::names::{ConsumerName, Tenant};
+use oncebox_core::store::{DeadFilter, DeadLetter, DeadLetters, Migrate, Store};
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions};

@@ -13,7 +13,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::rt::{Read, Write};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector};
 use hyper_util::client::legacy::connect::HttpConnector;
-use oncebox_core::BoxError;
+use oncebox_core::error::BoxError;
 use rustls::ClientConfig;
 use tokio::time::Instant;
 use tower_service::Service;

@@ -1,7 +1,7 @@
 //! The headers of the request that an event becomes.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use oncebox_core::OutgoingEvent;
+use oncebox_core::outbox::OutgoingEvent;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use crate::error::Error;

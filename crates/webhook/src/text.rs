@@ -1,6 +1,6 @@
 //! Text of others, made fit for an error message: short, printable, without our secrets.
 
-use oncebox_core::printable;
+use oncebox_core::printable::printable;
 
 /// Shorter ones would be found by chance.
 const SHORTEST_SECRET: usize = 6;

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::Full;
-use oncebox_core::{ByEvent, Deliver, OutgoingEvent, Result, describe, reject, retry, retry_after};
+use oncebox_core::error::{Result, describe, reject, retry, retry_after};
+use oncebox_core::outbox::{ByEvent, Deliver, OutgoingEvent};
 use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
 

@@ -5,7 +5,8 @@ mod receiver;
 
 use std::time::Duration;
 
-use oncebox_core::{Deliver, Outcome, OutgoingEvent};
+use oncebox_core::error::Outcome;
+use oncebox_core::outbox::{Deliver, OutgoingEvent};
 use oncebox_webhook::Webhook;
 use receiver::{AGES, Receiver, Reply, event};
 use tokio::net::TcpListener;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oncebox_core::{Delivery, OutgoingEvent, Sink};
+use oncebox_core::outbox::{Delivery, OutgoingEvent, Sink};
 use oncebox_webhook::Webhook;
 use receiver::{Receiver, Reply, event};
 

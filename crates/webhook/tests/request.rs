@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use oncebox_core::Deliver;
+use oncebox_core::outbox::Deliver;
 use oncebox_webhook::{Error, Webhook};
 use receiver::{Receiver, Reply, event};
 use sha2::{Digest, Sha256};

@@ -5,7 +5,8 @@ mod receiver;
 
 use std::time::Duration;
 
-use oncebox_core::{Deliver, describe};
+use oncebox_core::error::describe;
+use oncebox_core::outbox::Deliver;
 use oncebox_webhook::Webhook;
 use receiver::{Receiver, Reply, event};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use oncebox_core::Deliver;
+use oncebox_core::outbox::Deliver;
 use oncebox_webhook::{Error, Webhook};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use receiver::{Receiver, Reply, event};

@@ -1,5 +1,6 @@
 //! The service: an order becomes an invoice and an event, the event becomes a mail.
 
+use oncebox::store::{Migrate, Status};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use oncebox::kafka::Kafka;
 use oncebox::sqlite::SqliteStore;
-use oncebox::{Admin, ByEvent, Emit, Event, Inbox, Message, OutgoingEvent, Relay, RelaySettings};
+use oncebox::{ByEvent, Emit, Event, Inbox, Message, OutgoingEvent, Relay, RelaySettings};
 use sqlx::{Connection, SqliteConnection};
 
 use crate::crash::{self, Place};

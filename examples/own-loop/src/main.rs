@@ -2,8 +2,9 @@
 //!
 //! oncebox needs neither its runtime nor Kafka for this: a webhook, a queue, a file with lines, anything with a stable id.
 
+use oncebox::Inbox;
 use oncebox::sqlite::SqliteStore;
-use oncebox::{Admin, Inbox};
+use oncebox::store::Migrate;
 use sqlx::{Connection, SqliteConnection};
 
 #[tokio::main]

@@ -8,12 +8,13 @@
 
 mod schema_per_tenant;
 
+use oncebox::store::Migrate;
 use std::time::Duration;
 
+use oncebox::Selector;
 use oncebox::kafka::Kafka;
-use oncebox::selector::Selector;
 use oncebox::sqlite::SqliteStore;
-use oncebox::{Admin, Inbox, Message, reject};
+use oncebox::{Inbox, Message, reject};
 use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::mocking::MockCluster;

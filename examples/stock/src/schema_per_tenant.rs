@@ -1,11 +1,12 @@
 //! Each tenant has a schema of its own; oncebox's tables are there once, for all.
 
+use oncebox::store::Migrate;
 use std::time::Duration;
 
+use oncebox::Selector;
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::selector::Selector;
-use oncebox::{Admin, Emit, Event, Inbox, Message, reject};
+use oncebox::{Emit, Event, Inbox, Message, reject};
 use rdkafka::mocking::MockCluster;
 use sqlx::{Connection, PgConnection};
 

@@ -1,7 +1,7 @@
 //! `oncebox outbox`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use oncebox_core::EventState;
+use oncebox_core::store::EventState;
 use uuid::Uuid;
 
 use super::{OutputArg, Page};

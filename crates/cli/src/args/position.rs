@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use oncebox_core::ConsumerName;
+use oncebox_core::names::ConsumerName;
 
 use super::OutputArg;
 

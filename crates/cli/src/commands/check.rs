@@ -6,7 +6,9 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use oncebox_core::config::Config;
-use oncebox_core::{Finding, FindingLevel, describe, printable};
+use oncebox_core::error::describe;
+use oncebox_core::printable::printable;
+use oncebox_core::store::{Finding, FindingLevel};
 use serde_json::{Value, json};
 
 use crate::args::Output;

@@ -6,7 +6,7 @@ mod show;
 use std::path::Path;
 
 use oncebox_core::config::Config;
-use oncebox_core::{DeadFilter, DeadSummary};
+use oncebox_core::store::{DeadFilter, DeadSummary};
 
 use crate::args::{DeadAction, DeadChange, DeadSelection};
 use crate::commands::selection::{Numbered, PAGE, all_of, changed, deliberate};

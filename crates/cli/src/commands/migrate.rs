@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use oncebox_core::Migration;
+use oncebox_core::store::Migration;
 use serde_json::json;
 
 use crate::args::{MigrateAction, Output};

@@ -4,7 +4,7 @@ mod show;
 
 use std::path::Path;
 
-use oncebox_core::{EventFilter, EventState, OutboxEntry};
+use oncebox_core::store::{EventFilter, EventState, OutboxEntry};
 
 use crate::args::{OutboxAction, OutboxChange, OutboxSelection};
 use crate::commands::selection::{Numbered, PAGE, all_of, changed, deliberate};
@@ -117,7 +117,7 @@ async fn apply<S: SqlStore>(
     change: OutboxChange,
     states: &[Option<EventState>],
     verb: &str,
-    apply: impl AsyncFn(&EventFilter) -> oncebox_core::StoreResult<u64>,
+    apply: impl AsyncFn(&EventFilter) -> oncebox_core::store::StoreResult<u64>,
 ) -> CommandResult {
     let OutboxChange { selection, all, dry_run, output } = change;
     let is_chosen = filters(&selection, &[None]) != [EventFilter { limit: PAGE, ..EventFilter::default() }];

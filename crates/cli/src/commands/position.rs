@@ -8,7 +8,8 @@ mod retire;
 use std::path::Path;
 
 use oncebox_core::config::Config;
-use oncebox_core::{ConsumerName, PositionStatus};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::PositionStatus;
 
 use crate::args::PositionAction;
 use crate::exit::{CommandResult, Exit, Failure};

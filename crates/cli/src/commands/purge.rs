@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use oncebox_core::{
-    Clock, EventFilter, EventState, OutboxEntry, PassEnd, PurgePass, PurgeProgress, Purged, Retention,
+use oncebox_core::clock::Clock;
+use oncebox_core::store::{
+    EventFilter, EventState, OutboxEntry, PassEnd, PurgePass, PurgeProgress, Purged, Retention,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

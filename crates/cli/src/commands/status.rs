@@ -5,7 +5,8 @@ mod outbox;
 use std::path::Path;
 
 use oncebox_core::config::Config;
-use oncebox_core::{PositionStatus, StoreStatus, printable};
+use oncebox_core::printable::printable;
+use oncebox_core::store::{PositionStatus, StoreStatus};
 use serde_json::{Value, json};
 
 use crate::args::Output;

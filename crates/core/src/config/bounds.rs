@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::reader::{Entry, Section};
 use super::units::{self, BACKOFF_FIX, DURATION_FIX, LONGEST, SIZE_FIX};
-use crate::policy::{BatchBounds, RetryPolicy};
+use crate::inbox::{BatchBounds, RetryPolicy};
 
 const BATCH_BYTES: RangeInclusive<i64> = 1024..=256 * 1024 * 1024;
 

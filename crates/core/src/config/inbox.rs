@@ -6,10 +6,10 @@ use super::bounds::{self, duration};
 use super::handler::{self, Handler};
 use super::reader::{Entry, Section};
 use super::store::StoreKind;
-use crate::event::check_topic;
+use crate::inbox::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
+use crate::inbox::{Identity, Selector};
 use crate::names::ConsumerName;
-use crate::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
-use crate::selector::{Identity, Selector};
+use crate::outbox::check_topic;
 
 /// `[[inbox]]`: one consumer, its topics and what its messages do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,7 +192,7 @@ fn consumer(entry: &Entry<'_, '_>) -> Option<ConsumerName> {
 fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {
     let text = entry.text()?;
     text.parse()
-        .map_err(|error: crate::selector::SelectorSyntaxError| {
+        .map_err(|error: crate::inbox::SelectorSyntaxError| {
             entry.report(error.to_string(), "write one of these");
         })
         .ok()

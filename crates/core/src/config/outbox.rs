@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::bounds::{self, duration, duration_within};
 use super::reader::{Entry, Section};
-use crate::policy::BatchBounds;
-use crate::relay::RelaySettings;
+use crate::inbox::BatchBounds;
+use crate::outbox::RelaySettings;
 
 /// `[outbox]`: publishing the events that handlers and applications emit.
 #[derive(Debug, Clone, PartialEq, Eq)]

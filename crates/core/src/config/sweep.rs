@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::bounds::duration;
 use super::reader::{Entry, Section};
 use super::store::StoreKind;
-use crate::event::check_topic;
 use crate::names::ConsumerName;
-use crate::outbox::Sweep;
+use crate::outbox::check_topic;
 use crate::statement::{Statement, StatementError};
+use crate::store::Sweep;
 
 /// `[[sweep]]`: what is due by the clock rather than by a message, such as a reminder or a mail nobody has sent yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use url::{Host, Url};
 use super::bounds::{self, duration_within};
 use super::reader::{Entry, Section};
 use super::secret::Secret;
-use crate::event::MAX_TOPIC_BYTES;
-use crate::policy::RetryPolicy;
-use crate::sink::KEEP_TRYING;
+use crate::inbox::RetryPolicy;
+use crate::outbox::KEEP_TRYING;
+use crate::outbox::MAX_TOPIC_BYTES;
 
 /// `[[webhook]]`: where the events of some topics are posted to.
 #[derive(Debug, Clone, PartialEq, Eq)]

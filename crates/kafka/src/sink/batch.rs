@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use oncebox_core::{Delivery, OutgoingEvent};
+use oncebox_core::outbox::{Delivery, OutgoingEvent};
 use rdkafka::error::RDKafkaErrorCode;
 
 use super::failure::{is_own, of_event};
@@ -101,7 +101,8 @@ fn more_telling(known: Option<RDKafkaErrorCode>, code: RDKafkaErrorCode) -> RDKa
 pub(super) mod tests {
     use std::sync::Arc;
 
-    use oncebox_core::{Headers, StoredEvent};
+    use oncebox_core::message::Headers;
+    use oncebox_core::store::StoredEvent;
 
     use super::*;
 

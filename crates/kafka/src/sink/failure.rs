@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::{Delivery, OutgoingEvent};
+use oncebox_core::outbox::{Delivery, OutgoingEvent};
 use rdkafka::error::RDKafkaErrorCode;
 
 use crate::error::Error;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::{OutgoingEvent, failpoint};
+use oncebox_core::failpoint::failpoint;
+use oncebox_core::outbox::OutgoingEvent;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use oncebox_core::{Delivery, OutgoingEvent, Sink};
+use oncebox_core::outbox::{Delivery, OutgoingEvent, Sink};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, Producer as _};
 use rdkafka::types::RDKafkaApiKey;

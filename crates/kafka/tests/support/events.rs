@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use oncebox_core::{Delivery, Headers, OutgoingEvent, StoredEvent};
+use oncebox_core::message::Headers;
+use oncebox_core::outbox::{Delivery, OutgoingEvent};
+use oncebox_core::store::StoredEvent;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers as _, Message};

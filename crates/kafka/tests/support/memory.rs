@@ -6,9 +6,14 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use oncebox_core::{
-    Advance, Claim, Claimed, ConsumerName, DeadLetter, ErrorClass, Failure, LogId, LogMark, Message,
-    Ownership, PositionKey, Progress, ReceiptKey, Record, Store, StoreError, StoreResult, StoredDeadLetter,
+use oncebox_core::inbox::{Failure, ReceiptKey};
+use oncebox_core::message::{Message, Record};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::source::{LogId, LogMark};
+use oncebox_core::store::{
+    Advance, Claim, Claimed, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, Ownership,
+    PositionKey, Positions, Progress, Purge, PurgePass, Purged, Store, StoreError, StoreResult,
+    StoredDeadLetter,
 };
 
 #[derive(Clone, Default)]
@@ -122,23 +127,6 @@ impl Store for Memory {
         panic!("not used by a source")
     }
 
-    async fn park(
-        &self,
-        _txn: &mut Txn,
-        _consumer: &ConsumerName,
-        letters: &[DeadLetter],
-    ) -> StoreResult<()> {
-        panic!("nothing should be given up: {letters:?}")
-    }
-
-    async fn parked_keys(&self, _: &mut Txn, _: &PositionKey, _: &[&[u8]]) -> StoreResult<Vec<Vec<u8>>> {
-        Ok(Vec::new())
-    }
-
-    async fn purged_before(&self, _: &mut Txn, _: &ConsumerName) -> StoreResult<Option<i64>> {
-        Ok(None)
-    }
-
     async fn commit(&self, txn: Txn, advance: Option<Advance<'_>>) -> StoreResult<()> {
         let pace = self.get().pace;
         if !pace.is_zero() {
@@ -162,7 +150,9 @@ impl Store for Memory {
     fn classify(_error: &(dyn Error + 'static)) -> ErrorClass {
         ErrorClass::Failed
     }
+}
 
+impl Positions for Memory {
     async fn acquire(&self, key: &PositionKey) -> StoreResult<Ownership> {
         let mut inner = self.get();
         let position = inner.positions.entry(place(key)).or_default();
@@ -203,6 +193,29 @@ impl Store for Memory {
         Ok(())
     }
 
+    async fn move_position(&self, _: &PositionKey, _: i64, _: Option<&LogId>) -> StoreResult<()> {
+        panic!("not used by a source")
+    }
+
+    async fn retire_positions(&self, _: &ConsumerName, _: &str) -> StoreResult<u64> {
+        panic!("not used by a source")
+    }
+}
+
+impl DeadLetters for Memory {
+    async fn park(
+        &self,
+        _txn: &mut Txn,
+        _consumer: &ConsumerName,
+        letters: &[DeadLetter],
+    ) -> StoreResult<()> {
+        panic!("nothing should be given up: {letters:?}")
+    }
+
+    async fn parked_keys(&self, _: &mut Txn, _: &PositionKey, _: &[&[u8]]) -> StoreResult<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
+
     async fn letter_before(&self, _: &mut Txn, _: &StoredDeadLetter) -> StoreResult<Option<i64>> {
         Ok(None)
     }
@@ -210,12 +223,34 @@ impl Store for Memory {
     async fn take_dead(&self, _number: i64) -> StoreResult<Option<(Txn, StoredDeadLetter)>> {
         Ok(None)
     }
+
+    async fn dead_letters(&self, _: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
+        Ok(Vec::new())
+    }
+
+    async fn dead_letter(&self, _: i64) -> StoreResult<Option<StoredDeadLetter>> {
+        Ok(None)
+    }
+
+    async fn drop_dead(&self, _: &DeadFilter) -> StoreResult<u64> {
+        Ok(0)
+    }
+}
+
+impl Purge for Memory {
+    async fn purged_before(&self, _: &mut Txn, _: &ConsumerName) -> StoreResult<Option<i64>> {
+        Ok(None)
+    }
+
+    async fn purge(&self, _: PurgePass<'_>) -> StoreResult<Purged> {
+        Ok(Purged::default())
+    }
 }
 
 /// The handler: remembers the messages.
 pub struct Apply;
 
-impl oncebox_core::Apply<Memory> for Apply {
+impl oncebox_core::inbox::Apply<Memory> for Apply {
     async fn apply(&self, conn: &mut Vec<Message>, fresh: &[Message]) -> Result<(), Failure> {
         conn.extend_from_slice(fresh);
         Ok(())

@@ -11,8 +11,9 @@ pub mod topics;
 
 use std::time::{Duration, Instant};
 
-use oncebox_core::selector::Selector;
-use oncebox_core::{BatchBounds, Inbox, Monitor, Settings};
+use oncebox_core::inbox::Selector;
+use oncebox_core::inbox::{BatchBounds, Inbox, Settings};
+use oncebox_core::monitor::Monitor;
 use oncebox_kafka::KafkaSource;
 use tokio_util::sync::CancellationToken;
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use oncebox::selector::Selector;
+use oncebox::Selector;
 use oncebox::sqlite::SqliteStore;
-use oncebox::{BatchBounds, ErrorClass, Inbox, Message, Monitor, OnFailure, RetryPolicy, StoreError};
+use oncebox::store::{ErrorClass, StoreError};
+use oncebox::{BatchBounds, Inbox, Message, Monitor, OnFailure, RetryPolicy};
 use sqlx::SqliteConnection;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};

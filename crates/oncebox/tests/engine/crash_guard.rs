@@ -1,18 +1,19 @@
 //! Starts without progress, and the message that ends the process.
 
+use oncebox::store::Positions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use oncebox::selector::{Identity, Selector};
-use oncebox::{Admin, BatchBounds, Inbox, Message, OnFailure, RetryPolicy, Settings, Store, Turn, Worker};
+use oncebox::{BatchBounds, Inbox, Message, OnFailure, RetryPolicy, Settings, Turn, Worker};
+use oncebox::{Identity, Selector};
 use sqlx::SqliteConnection;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
 
-fn position() -> oncebox::PositionKey {
-    let consumer = oncebox::ConsumerName::new("test").unwrap();
-    oncebox::PositionKey { consumer, topic: "t".into(), partition: 0 }
+fn position() -> oncebox::store::PositionKey {
+    let consumer = oncebox::names::ConsumerName::new("test").unwrap();
+    oncebox::store::PositionKey { consumer, topic: "t".into(), partition: 0 }
 }
 
 /// What a process leaves behind that dies before it commits anything: a start.

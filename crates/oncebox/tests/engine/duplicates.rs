@@ -1,6 +1,6 @@
 //! Copies change nothing, whoever makes them.
 
-use oncebox::selector::Selector;
+use oncebox::Selector;
 
 use crate::fixture::{Fixture, Partition, record, record_effect};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use oncebox::selector::Selector;
+use oncebox::Selector;
 use oncebox::sqlite::SqliteStore;
 use oncebox::{BatchBounds, Inbox, Message, OnFailure, RetryPolicy, reject, retry_after};
 use sqlx::SqliteConnection;

@@ -1,11 +1,13 @@
 //! A store in a temporary folder, a source driven by hand, and an effect table.
 
+use oncebox::store::Migrate;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use oncebox::source::start_at;
 use oncebox::source::{Intake, OpenStream, Stream};
 use oncebox::sqlite::SqliteStore;
-use oncebox::{Admin, Apply, Inbox, Message, Record, StartPolicy, Worker, start_at};
+use oncebox::{Apply, Inbox, Message, Record, StartPolicy, Worker};
 use sqlx::{Connection, SqliteConnection};
 use tempfile::TempDir;
 
@@ -88,7 +90,7 @@ impl Partition {
     pub(crate) async fn open_at(intake: Intake, committed: Option<i64>) -> Self {
         let partition = Self::acquire_with(intake).await;
         let stored = partition.stream.acquired().unwrap();
-        let known = oncebox::Known { stored, committed, log: None, low: 0, high: i64::MAX };
+        let known = oncebox::source::Known { stored, committed, log: None, low: 0, high: i64::MAX };
         partition.stream.start(start_at(known, StartPolicy::Group).unwrap());
         partition
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::selector::Selector;
+use oncebox::Selector;
 use oncebox::{BatchBounds, Message, RetryPolicy};
 use sqlx::SqliteConnection;
 use tokio::sync::Semaphore;

@@ -1,8 +1,11 @@
 //! A position belongs to one log, and to one history of the database.
 
-use oncebox::selector::Selector;
+use oncebox::Selector;
+use oncebox::source::{LogId, LogMark, Start};
 use oncebox::sqlite::SqliteStore;
-use oncebox::{Admin, Apply, LogId, LogMark, PositionKey, Start, Worker};
+use oncebox::store::PositionKey;
+use oncebox::store::Positions;
+use oncebox::{Apply, Worker};
 use tokio::time::Instant;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
@@ -12,7 +15,7 @@ fn worker(fixture: &Fixture) -> Worker<SqliteStore, impl Apply<SqliteStore>> {
 }
 
 fn key() -> PositionKey {
-    let consumer = oncebox::ConsumerName::new("test").unwrap();
+    let consumer = oncebox::names::ConsumerName::new("test").unwrap();
     PositionKey { consumer, topic: "t".into(), partition: 0 }
 }
 

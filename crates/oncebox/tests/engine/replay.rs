@@ -1,8 +1,9 @@
 //! Dead letters: whose they are, and in which order they are replayed.
 
-use oncebox::selector::{Identity, Selector};
+use oncebox::names::ConsumerName;
 use oncebox::source::OpenStream;
-use oncebox::{AsBatch, ConsumerName, Message, OnFailure, Replay, Replayed, reject, replay};
+use oncebox::{AsBatch, Message, OnFailure, Replay, Replayed, reject, replay};
+use oncebox::{Identity, Selector};
 use sqlx::SqliteConnection;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};

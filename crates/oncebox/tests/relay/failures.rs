@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use oncebox::{
-    BoxError, ByEvent, Delivery, EventFilter, EventState, OutboxAdmin, OutgoingEvent, RetryPolicy, Sink,
-    reject,
-};
+use oncebox::store::{EventFilter, EventState, OutboxAdmin};
+use oncebox::{BoxError, ByEvent, Delivery, OutgoingEvent, RetryPolicy, Sink, reject};
 
 use crate::fixture::{Fixture, Notes, Running, eventually, payload, sink};
 

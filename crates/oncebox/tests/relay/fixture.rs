@@ -1,14 +1,13 @@
 //! A store in a temporary folder, sinks that take notes, and relays that run until they are stopped.
 
+use oncebox::store::Migrate;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use oncebox::sqlite::SqliteStore;
-use oncebox::{
-    Admin, ByEvent, Emit, Event, EventFilter, EventState, OutboxAdmin, OutboxEntry, OutgoingEvent, Relay,
-    RelaySettings, RetryPolicy, SinkFn,
-};
+use oncebox::store::{EventFilter, EventState, OutboxAdmin, OutboxEntry};
+use oncebox::{ByEvent, Emit, Event, OutgoingEvent, Relay, RelaySettings, RetryPolicy, SinkFn};
 use sqlx::{Connection, SqliteConnection};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;

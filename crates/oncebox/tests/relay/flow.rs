@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use oncebox::{Emit, Event, EventState, Message, MessageId, OutboxAdmin, Record, RelaySettings, Tenant};
+use oncebox::names::{MessageId, Tenant};
+use oncebox::store::{EventState, OutboxAdmin};
+use oncebox::{Emit, Event, Message, Record, RelaySettings};
 use sqlx::{Connection, SqliteConnection};
 
 use crate::fixture::{Fixture, Notes, Running, eventually, settings, sink};

@@ -1,10 +1,11 @@
 //! Several relays: each shard has one owner, and what changes hands is neither lost nor out of order.
 
+use oncebox::store::Status;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use oncebox::{Admin, BoxError, Delivery, OutgoingEvent, RelaySettings, Sink};
+use oncebox::{BoxError, Delivery, OutgoingEvent, RelaySettings, Sink};
 
 use crate::fixture::{Fixture, Notes, Running, eventually, settings, sink};
 

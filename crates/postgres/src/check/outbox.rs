@@ -1,6 +1,6 @@
 //! Whether somebody publishes what is in the outbox.
 
-use oncebox_core::{Finding, StoreResult};
+use oncebox_core::store::{Finding, StoreResult};
 use sqlx::Row;
 
 use super::{ok, warning};

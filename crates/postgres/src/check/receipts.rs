@@ -1,6 +1,6 @@
 //! Whether the receipts are kept as they should be.
 
-use oncebox_core::{Finding, StoreResult};
+use oncebox_core::store::{Finding, StoreResult};
 use sqlx::Row;
 
 use super::{ok, warning};

@@ -1,6 +1,6 @@
 //! What the server and the connection are like.
 
-use oncebox_core::Finding;
+use oncebox_core::store::Finding;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

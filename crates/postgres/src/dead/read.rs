@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox_core::{
-    DeadFilter, DeadLetter, DeadSummary, ErrorClass, LogId, MAX_SUMMARY_BYTES, Record, StoreError,
-    StoreResult, StoredDeadLetter, Tenant, headers_json,
+use oncebox_core::message::Record;
+use oncebox_core::names::Tenant;
+use oncebox_core::source::LogId;
+use oncebox_core::store::{
+    DeadFilter, DeadLetter, DeadSummary, ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult,
+    StoredDeadLetter, headers_json,
 };
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use oncebox_core::{EventFilter, EventState, OutboxEntry, StoreResult, events_committed};
+use oncebox_core::outbox::events_committed;
+use oncebox_core::store::{EventFilter, EventState, OutboxEntry, StoreResult};
 use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oncebox_core::{BoxError, Emit, ErrorClass, Event, EventRow, StoreError, StoreResult, emit_all};
+use oncebox_core::error::BoxError;
+use oncebox_core::outbox::{Emit, Event, EventRow, emit_all};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 

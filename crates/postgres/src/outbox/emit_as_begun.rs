@@ -6,7 +6,8 @@
 
 use std::fmt::Write;
 
-use oncebox_core::{ErrorClass, EventRow, StoreError, StoreResult};
+use oncebox_core::outbox::EventRow;
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 
 use crate::quote::literal;
 

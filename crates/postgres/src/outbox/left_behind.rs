@@ -3,7 +3,8 @@
 //! The trigger that makes the next event of a key due sees only what is committed, and an operator can switch it off or write
 //! `held_until` by hand. So the housekeeping looks for keys whose first held event waits until infinity.
 
-use oncebox_core::{StoreResult, events_committed};
+use oncebox_core::outbox::events_committed;
+use oncebox_core::store::StoreResult;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

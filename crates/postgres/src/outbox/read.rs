@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use oncebox_core::{BatchBounds, StoreResult, StoredEvent, check_topic};
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::outbox::check_topic;
+use oncebox_core::store::{StoreResult, StoredEvent};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox_core::{EventState, OutboxEntry, StoredEvent, headers_json};
+use oncebox_core::store::{EventState, OutboxEntry, StoredEvent, headers_json};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

@@ -1,6 +1,6 @@
 //! What became of a batch.
 
-use oncebox_core::{HeldEvent, Settlement, StoreResult};
+use oncebox_core::store::{HeldEvent, Settlement, StoreResult};
 use sqlx::Row;
 
 use super::milliseconds;

@@ -1,6 +1,7 @@
 //! Queries whose rows become events.
 
-use oncebox_core::{ErrorClass, StoreError, StoreResult, Sweep, check_topic, events_committed};
+use oncebox_core::outbox::{check_topic, events_committed};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult, Sweep};
 use sqlx::{AssertSqlSafe, Column, Executor, SqlSafeStr, Statement};
 
 use super::milliseconds;

@@ -5,7 +5,7 @@
 
 use std::iter;
 
-use oncebox_core::StoreResult;
+use oncebox_core::store::StoreResult;
 use sqlx::postgres::PgRow;
 
 use super::read::Wanted;

@@ -1,6 +1,6 @@
 //! From one plain table to partitions.
 
-use oncebox_core::{ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{KIND, LOCK, Partitioned, STORAGE};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::StoreResult;
+use oncebox_core::store::StoreResult;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::classify::own;

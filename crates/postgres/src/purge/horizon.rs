@@ -1,6 +1,6 @@
 //! Up to when receipts may go, per consumer.
 
-use oncebox_core::{PurgePass, StoreResult};
+use oncebox_core::store::{PurgePass, StoreResult};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{Postgres, Row};

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::{StoreError, StoreResult};
+use oncebox_core::store::{StoreError, StoreResult};
 use sqlx::Row;
 use uuid::Uuid;
 

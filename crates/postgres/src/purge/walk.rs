@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use oncebox_core::{ErrorClass, PassEnd, StoreResult};
+use oncebox_core::store::{ErrorClass, PassEnd, StoreResult};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::horizon::RELATION;

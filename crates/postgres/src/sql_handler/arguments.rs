@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 
 use oncebox_core::config::{Handler, PayloadKind};
+use oncebox_core::error::{BoxError, reject};
+use oncebox_core::inbox::Failure;
+use oncebox_core::message::Message;
+use oncebox_core::outbox::current_consumer;
 use oncebox_core::statement::Param;
-use oncebox_core::{BoxError, Failure, Message, current_consumer, headers_json, reject};
+use oncebox_core::store::headers_json;
 use sqlx::Arguments;
 use sqlx::postgres::PgArguments;
 

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-use oncebox_core::{BoxError, Failure, reject};
+use oncebox_core::error::{BoxError, reject};
+use oncebox_core::inbox::Failure;
 use sqlx::postgres::PgDatabaseError;
 
 use super::function::Function;

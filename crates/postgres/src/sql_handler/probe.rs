@@ -1,7 +1,8 @@
 //! Asks the server about each statement before the first message comes.
 
 use oncebox_core::config::{Handler, PayloadKind};
-use oncebox_core::{BadStatement, ErrorClass, SqlHandlerError, StoreError, StoreResult};
+use oncebox_core::sql_handler::{BadStatement, SqlHandlerError};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Row};
 

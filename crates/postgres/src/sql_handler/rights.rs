@@ -1,6 +1,6 @@
 //! Whether the role may do what a handler's statements do.
 
-use oncebox_core::StoreResult;
+use oncebox_core::store::StoreResult;
 use sqlx::Row;
 
 use crate::classify::own;

@@ -8,9 +8,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::{
-    Admin, Advance, Claim, Clock, ConsumerName, MessageId, Ownership, PositionKey, Progress, PurgePass,
-    PurgeProgress, Purged, ReceiptKey, Retention, Store, StoreResult, Tenant,
+use oncebox_core::clock::Clock;
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::names::{ConsumerName, MessageId, Tenant};
+use oncebox_core::store::{
+    Advance, Claim, Migrate, Ownership, PositionKey, Progress, Purge, PurgePass, PurgeProgress, Purged,
+    Retention, Store, StoreResult,
 };
 use oncebox_postgres::PgStore;
 use sqlx::postgres::PgConnectOptions;

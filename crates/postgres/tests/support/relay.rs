@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use oncebox_core::{
-    BatchBounds, Emit, Event, EventFilter, HeldEvent, Leases, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent,
-    Settlement, StoredEvent,
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::outbox::{Emit, Event};
+use oncebox_core::store::{
+    EventFilter, HeldEvent, Leases, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent, Settlement, StoredEvent,
 };
 use oncebox_postgres::PgStore;
 use uuid::Uuid;

@@ -1,6 +1,7 @@
 //! Once, in order, and only the guilty are parked.
 
-use oncebox_core::{DeadLetter, OnFailure, StalePolicy};
+use oncebox_core::inbox::{OnFailure, StalePolicy};
+use oncebox_core::store::DeadLetter;
 
 use crate::coverage::Event;
 use crate::log::{header_of, number_of};

@@ -1,6 +1,6 @@
 //! Events are published if and only if they were committed, first occurrences in order.
 
-use oncebox_core::OutgoingEvent;
+use oncebox_core::outbox::OutgoingEvent;
 
 use crate::world::Inner;
 

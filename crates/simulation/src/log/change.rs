@@ -1,6 +1,6 @@
 //! What happens to logs and to the offsets of groups.
 
-use oncebox_core::StartPolicy;
+use oncebox_core::inbox::StartPolicy;
 
 use super::Partition;
 use crate::coverage::Event;

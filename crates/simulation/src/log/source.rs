@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use oncebox_core::error::BoxError;
 use oncebox_core::source::{Intake, OpenStream, Source, Stream};
-use oncebox_core::{BoxError, Known, StartError, start_at};
+use oncebox_core::source::{Known, StartError, start_at};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

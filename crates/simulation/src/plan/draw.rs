@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use oncebox_core::{OnFailure, StalePolicy, StartPolicy};
+use oncebox_core::inbox::{OnFailure, StalePolicy, StartPolicy};
 
 use super::{Config, Fault, Mood, Place, Plan, Produce, Step};
 use crate::messages::Behaviour;

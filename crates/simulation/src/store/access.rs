@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use oncebox_core::{ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 
 use super::{Database, ModelStore};
 use crate::coverage::Event;

@@ -1,6 +1,6 @@
 //! A commit: everything that a transaction wrote becomes true at once, or nothing does.
 
-use oncebox_core::{Advance, Progress, StoreError, StoreResult, StoredDeadLetter};
+use oncebox_core::store::{Advance, Progress, StoreError, StoreResult, StoredDeadLetter};
 
 use super::tables::{Effect, EventRowState, LetterRow, PositionRow, ReceiptRow, Spot};
 use super::txn::{KnownCommitted, Moves, OpenTxn};

@@ -1,8 +1,8 @@
 //! Dead letters.
 
-use oncebox_core::{
-    ConsumerName, DeadFilter, DeadLetter, MessageId, PositionKey, ReceiptKey, StoreResult, StoredDeadLetter,
-};
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::names::{ConsumerName, MessageId};
+use oncebox_core::store::{DeadFilter, DeadLetter, PositionKey, StoreResult, StoredDeadLetter};
 
 use super::access::away;
 use super::{ModelStore, Txn};

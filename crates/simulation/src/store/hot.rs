@@ -3,13 +3,18 @@
 use std::error::Error;
 use std::time::Duration;
 
-use oncebox_core::{
-    Advance, Claim, Claimed, ConsumerName, DeadLetter, ErrorClass, Ownership, PositionKey, Progress,
-    ReceiptKey, Store, StoreResult, StoredDeadLetter,
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::names::ConsumerName;
+use oncebox_core::source::LogId;
+use oncebox_core::store::{
+    Advance, Check, Claim, Claimed, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, Finding,
+    Migrate, Migration, Ownership, PositionKey, Positions, Progress, Purge, PurgePass, Purged, Status, Store,
+    StoreResult, StoreStatus, StoredDeadLetter,
 };
 
 use super::access::{away, error};
 use super::{Conn, ModelError, ModelStore, Txn};
+use crate::check::letter_name;
 use crate::coverage::Event;
 use crate::mistake::{Mistake, made};
 use crate::plan::Fault;
@@ -40,27 +45,6 @@ impl Store for ModelStore {
         self.claim_in(conn.id, consumer, claims).await
     }
 
-    async fn park(&self, txn: &mut Txn, consumer: &ConsumerName, letters: &[DeadLetter]) -> StoreResult<()> {
-        self.statement(txn.id, |inner, id| inner.park(id, consumer, letters)).await
-    }
-
-    async fn parked_keys(
-        &self,
-        txn: &mut Txn,
-        position: &PositionKey,
-        keys: &[&[u8]],
-    ) -> StoreResult<Vec<Vec<u8>>> {
-        self.statement(txn.id, |inner, _| Ok(inner.parked_keys(position, keys))).await
-    }
-
-    async fn purged_before(&self, txn: &mut Txn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
-        self.statement(txn.id, |inner, _| {
-            let consumer = inner.log.consumer_index(consumer.as_str());
-            Ok(inner.db.tables.purged_before.get(&consumer).copied())
-        })
-        .await
-    }
-
     async fn commit(&self, txn: Txn, advance: Option<Advance<'_>>) -> StoreResult<()> {
         self.commit_txn(txn, advance).await
     }
@@ -80,7 +64,9 @@ impl Store for ModelStore {
         }
         ErrorClass::Failed
     }
+}
 
+impl Positions for ModelStore {
     async fn acquire(&self, key: &PositionKey) -> StoreResult<Ownership> {
         self.take_over(key).await
     }
@@ -101,12 +87,132 @@ impl Store for ModelStore {
         self.take_back_attempt(owner, offset).await
     }
 
+    async fn move_position(
+        &self,
+        key: &PositionKey,
+        next_offset: i64,
+        log: Option<&LogId>,
+    ) -> StoreResult<()> {
+        self.set_position(key, next_offset, log).await
+    }
+
+    async fn retire_positions(&self, consumer: &ConsumerName, topic: &str) -> StoreResult<u64> {
+        self.operation(|inner| {
+            let consumer = inner.log.consumer_index(consumer.as_str());
+            let topic = inner.log.place(topic, 0).topic;
+            let rows = inner.db.tables.positions.iter_mut();
+            let mut retired = 0;
+            for (_, row) in rows.filter(|(spot, _)| spot.consumer == consumer && spot.place.topic == topic) {
+                row.retired = true;
+                retired += 1;
+            }
+            Ok(retired)
+        })
+        .await
+    }
+}
+
+impl DeadLetters for ModelStore {
+    async fn park(&self, txn: &mut Txn, consumer: &ConsumerName, letters: &[DeadLetter]) -> StoreResult<()> {
+        self.statement(txn.id, |inner, id| inner.park(id, consumer, letters)).await
+    }
+
+    async fn parked_keys(
+        &self,
+        txn: &mut Txn,
+        position: &PositionKey,
+        keys: &[&[u8]],
+    ) -> StoreResult<Vec<Vec<u8>>> {
+        self.statement(txn.id, |inner, _| Ok(inner.parked_keys(position, keys))).await
+    }
+
     async fn take_dead(&self, number: i64) -> StoreResult<Option<(Txn, StoredDeadLetter)>> {
         self.take_letter(number).await
     }
 
     async fn letter_before(&self, txn: &mut Txn, taken: &StoredDeadLetter) -> StoreResult<Option<i64>> {
         self.statement(txn.id, |inner, _| Ok(inner.letter_before(taken))).await
+    }
+
+    async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
+        let summary = |stored: StoredDeadLetter| DeadSummary {
+            number: stored.number,
+            consumer: stored.consumer,
+            tenant: stored.letter.tenant.as_str().to_owned(),
+            message_id: stored.letter.message_id,
+            topic: stored.letter.record.topic.to_string(),
+            partition: stored.letter.record.partition,
+            offset: stored.letter.record.offset,
+            key: stored.letter.record.key.map(|key| key.to_vec()),
+            payload_bytes: stored.letter.record.payload.map(|payload| payload.len() as u64),
+            error: stored.letter.error,
+            attempts: stored.letter.attempts,
+            failed_at_ms: stored.failed_at_ms,
+        };
+        self.operation(|inner| Ok(inner.letters(filter).into_iter().map(summary).collect())).await
+    }
+
+    async fn dead_letter(&self, number: i64) -> StoreResult<Option<StoredDeadLetter>> {
+        self.operation(|inner| Ok(inner.db.tables.letters.get(&number).map(|row| row.stored.clone()))).await
+    }
+
+    async fn drop_dead(&self, filter: &DeadFilter) -> StoreResult<u64> {
+        self.operation(|inner| {
+            let letters = inner.letters(filter);
+            let mut dropped = 0;
+            for stored in letters {
+                let Some(row) = inner.db.tables.letters.get(&stored.number) else { continue };
+                if row.taken_by.is_some() {
+                    continue;
+                }
+                let name = (row.consumer, letter_name(row));
+                inner.db.tables.letters.remove(&stored.number);
+                inner.db.tables.dropped.insert(name);
+                dropped += 1;
+            }
+            Ok(dropped)
+        })
+        .await
+    }
+}
+
+impl Purge for ModelStore {
+    async fn purged_before(&self, txn: &mut Txn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
+        self.statement(txn.id, |inner, _| {
+            let consumer = inner.log.consumer_index(consumer.as_str());
+            Ok(inner.db.tables.purged_before.get(&consumer).copied())
+        })
+        .await
+    }
+
+    async fn purge(&self, pass: PurgePass<'_>) -> StoreResult<Purged> {
+        self.purge_pass(pass).await
+    }
+}
+
+impl Migrate for ModelStore {
+    async fn migrations(&self) -> StoreResult<Vec<Migration>> {
+        Ok(Vec::new())
+    }
+
+    async fn migrate(&self) -> StoreResult<Vec<Migration>> {
+        Ok(Vec::new())
+    }
+}
+
+impl Check for ModelStore {
+    async fn ping(&self) -> StoreResult<()> {
+        self.operation(|_| Ok(())).await
+    }
+
+    async fn check(&self) -> StoreResult<Vec<Finding>> {
+        Ok(Vec::new())
+    }
+}
+
+impl Status for ModelStore {
+    async fn status(&self, _count_cap: u64) -> StoreResult<StoreStatus> {
+        Ok(StoreStatus::default())
     }
 }
 

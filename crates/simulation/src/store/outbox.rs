@@ -5,9 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncebox_core::{
-    BatchBounds, EventFilter, EventRow, EventState, Lease, Leases, Outbox, OutboxAdmin, OutboxEntry, SHARDS,
-    Settlement, StoreResult, StoredEvent, Sweep, headers_json,
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::outbox::EventRow;
+use oncebox_core::store::{
+    EventFilter, EventState, Lease, Leases, Outbox, OutboxAdmin, OutboxEntry, SHARDS, Settlement,
+    StoreResult, StoredEvent, Sweep, headers_json,
 };
 use uuid::Uuid;
 

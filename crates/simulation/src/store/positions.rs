@@ -1,6 +1,7 @@
 //! Positions, and the attempts of the crash guard.
 
-use oncebox_core::{LogId, Ownership, PositionKey, Progress, StoreError, StoreResult};
+use oncebox_core::source::LogId;
+use oncebox_core::store::{Ownership, PositionKey, Progress, StoreError, StoreResult};
 
 use super::ModelStore;
 use super::txn::{KnownCommitted, Moves};

@@ -1,6 +1,7 @@
 //! Retention in the model database.
 
-use oncebox_core::{PassEnd, PurgePass, PurgeProgress, Purged, ReceiptKey, StoreResult};
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::store::{PassEnd, PurgePass, PurgeProgress, Purged, StoreResult};
 
 use super::ModelStore;
 use crate::coverage::Event;

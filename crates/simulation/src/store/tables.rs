@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use oncebox_core::{LogId, LogMark, ReceiptKey, SHARDS, StoredDeadLetter, StoredEvent};
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::source::{LogId, LogMark};
+use oncebox_core::store::{SHARDS, StoredDeadLetter, StoredEvent};
 use uuid::Uuid;
 
 use crate::plan::Place;

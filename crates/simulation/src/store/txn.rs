@@ -2,7 +2,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-use oncebox_core::{Advance, DeadLetter, ErrorClass, LogId, LogMark, ReceiptKey, StoreResult, StoredEvent};
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::source::{LogId, LogMark};
+use oncebox_core::store::{Advance, DeadLetter, ErrorClass, StoreResult, StoredEvent};
 
 use super::access::{away, error};
 use super::tables::Spot;

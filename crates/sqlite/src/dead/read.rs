@@ -1,9 +1,12 @@
 //! Dead letters from rows: whole, or as a line of a list.
 
 use bytes::Bytes;
-use oncebox_core::{
-    DeadLetter, DeadSummary, ErrorClass, LogId, MAX_SUMMARY_BYTES, Record, StoreError, StoreResult,
-    StoredDeadLetter, Tenant, headers_json,
+use oncebox_core::message::Record;
+use oncebox_core::names::Tenant;
+use oncebox_core::source::LogId;
+use oncebox_core::store::{
+    DeadLetter, DeadSummary, ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult, StoredDeadLetter,
+    headers_json,
 };
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -38,7 +41,8 @@ pub(super) fn summary_columns() -> String {
 pub(super) fn stored(row: &SqliteRow) -> StoreResult<StoredDeadLetter> {
     let number: i64 = row.try_get("number").context("reading a dead letter")?;
     let doing = format!("reading dead letter {number}");
-    let broken = |error: oncebox_core::BoxError| StoreError::new(ErrorClass::Failed, doing.as_str(), error);
+    let broken =
+        |error: oncebox_core::error::BoxError| StoreError::new(ErrorClass::Failed, doing.as_str(), error);
 
     let texts = read_texts(row).context(&doing)?;
     let record = Record {

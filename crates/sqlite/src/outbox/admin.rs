@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use oncebox_core::{EventFilter, EventState, OutboxEntry, StoreResult, events_committed};
+use oncebox_core::outbox::events_committed;
+use oncebox_core::store::{EventFilter, EventState, OutboxEntry, StoreResult};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 

@@ -3,7 +3,9 @@
 //! The bytes of many events travel as one blob and the rest as one JSON array that says where each key and payload lies in
 //! it: one statement, and one trip to SQLite's thread, for many events.
 
-use oncebox_core::{BoxError, Emit, Event, EventRow, StoreError, StoreResult};
+use oncebox_core::error::BoxError;
+use oncebox_core::outbox::{Emit, Event, EventRow};
+use oncebox_core::store::{StoreError, StoreResult};
 use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use uuid::Uuid;
@@ -26,10 +28,10 @@ const INSERT: &str = "INSERT INTO oncebox_outbox
 ///
 /// ```no_run
 /// # use oncebox_sqlite as _;
-/// use oncebox_core::{Emit, Event, events_committed};
+/// use oncebox_core::outbox::{Emit, Event, events_committed};
 /// use sqlx::{Connection, SqliteConnection};
 ///
-/// async fn restock(conn: &mut SqliteConnection) -> oncebox_core::Result {
+/// async fn restock(conn: &mut SqliteConnection) -> oncebox_core::error::Result {
 ///     let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
 ///     sqlx::query("UPDATE stock SET on_hand = on_hand + 2 WHERE sku = 'A-1'").execute(&mut *tx).await?;
 ///     tx.emit(Event::to("stock.changed").key("A-1").json("more")?).await?;
@@ -38,19 +40,19 @@ const INSERT: &str = "INSERT INTO oncebox_outbox
 ///     Ok(())
 /// }
 ///
-/// async fn in_a_handler(conn: &mut SqliteConnection) -> oncebox_core::Result {
+/// async fn in_a_handler(conn: &mut SqliteConnection) -> oncebox_core::error::Result {
 ///     conn.emit(Event::to("stock.changed").key("A-1").bytes("less")).await?;
 ///     Ok(())
 /// }
 /// ```
 impl Emit<SqliteStore> for SqliteConnection {
     async fn emit(&mut self, event: Event) -> Result<Uuid, BoxError> {
-        oncebox_core::emit_all::<SqliteStore>(self, std::slice::from_ref(&event)).await?;
+        oncebox_core::outbox::emit_all::<SqliteStore>(self, std::slice::from_ref(&event)).await?;
         Ok(event.id())
     }
 
     async fn emit_all(&mut self, events: &[Event]) -> Result<(), BoxError> {
-        oncebox_core::emit_all::<SqliteStore>(self, events).await
+        oncebox_core::outbox::emit_all::<SqliteStore>(self, events).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::{Lease, Leases, SHARDS, StoreResult};
+use oncebox_core::store::{Lease, Leases, SHARDS, StoreResult};
 use sqlx::{Row, SqliteConnection};
 use uuid::Uuid;
 

@@ -3,7 +3,8 @@
 //! Everything here reads in one snapshot of a reading connection. Only when something must be put aside (events that wait
 //! behind a held one, events that nobody can read) the writer is asked.
 
-use oncebox_core::{BatchBounds, StoreResult, StoredEvent};
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::store::{StoreResult, StoredEvent};
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
 use super::json;

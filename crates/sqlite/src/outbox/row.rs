@@ -1,7 +1,8 @@
 //! An event as a row.
 
 use bytes::Bytes;
-use oncebox_core::{ErrorClass, Headers, StoreError, StoreResult, StoredEvent, headers_json};
+use oncebox_core::message::Headers;
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult, StoredEvent, headers_json};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 

@@ -1,6 +1,6 @@
 //! What became of a batch.
 
-use oncebox_core::{HeldEvent, ParkedEvent, Settlement, StoreResult};
+use oncebox_core::store::{HeldEvent, ParkedEvent, Settlement, StoreResult};
 use serde_json::{Value, json};
 use sqlx::{Row, SqliteConnection};
 

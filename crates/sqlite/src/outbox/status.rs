@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::{OutboxStatus, ShardStatus};
+use oncebox_core::store::{OutboxStatus, ShardStatus};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 

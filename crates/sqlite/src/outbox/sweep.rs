@@ -7,10 +7,10 @@ use std::collections::HashSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use oncebox_core::error::BoxError;
+use oncebox_core::outbox::{Event, check_topic, events_committed};
 use oncebox_core::statement::Statement;
-use oncebox_core::{
-    BoxError, ErrorClass, Event, StoreError, StoreResult, Sweep, check_topic, events_committed,
-};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult, Sweep};
 use serde_json::{Map, Value};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{

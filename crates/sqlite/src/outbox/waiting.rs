@@ -7,7 +7,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use oncebox_core::StoreResult;
+use oncebox_core::store::StoreResult;
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 
 use super::json;

@@ -1,6 +1,6 @@
 //! Attempts that are written down beforehand, for messages that kill the process.
 
-use oncebox_core::{Ownership, PositionKey, StoreResult};
+use oncebox_core::store::{Ownership, PositionKey, StoreResult};
 use sqlx::{Row, SqliteConnection};
 
 use super::{if_owner, of, undo};

@@ -1,6 +1,8 @@
 //! What an operator does with positions.
 
-use oncebox_core::{ConsumerName, LogId, PositionKey, StoreResult};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::source::LogId;
+use oncebox_core::store::{PositionKey, StoreResult};
 
 use super::{attempts, of};
 use crate::classify::Context;

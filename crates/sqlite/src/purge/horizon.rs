@@ -1,6 +1,7 @@
 //! Up to when receipts may go, per consumer.
 
-use oncebox_core::{ConsumerName, PurgePass, StoreResult};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{PurgePass, StoreResult};
 use sqlx::Row;
 
 use super::DOING;

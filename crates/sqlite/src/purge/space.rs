@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use oncebox_core::StoreResult;
+use oncebox_core::store::StoreResult;
 use sqlx::Row;
 use tokio_util::sync::CancellationToken;
 

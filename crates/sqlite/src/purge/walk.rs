@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use oncebox_core::{PassEnd, PurgePass, PurgeProgress, Purged, StoreResult};
+use oncebox_core::store::{PassEnd, PurgePass, PurgeProgress, Purged, StoreResult};
 use sqlx::{Row, SqliteConnection};
 
 use super::DOING;

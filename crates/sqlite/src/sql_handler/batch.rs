@@ -6,8 +6,11 @@
 use std::sync::Arc;
 
 use oncebox_core::config::{PayloadKind, Step};
+use oncebox_core::inbox::Failure;
+use oncebox_core::message::Message;
+use oncebox_core::sql_handler::SqlHandlerError;
 use oncebox_core::statement::Param;
-use oncebox_core::{Failure, Message, SqlHandlerError, StoreResult};
+use oncebox_core::store::StoreResult;
 use serde_json::{Value as Json, json};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, SqliteConnection};

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use oncebox_core::config::{PayloadKind, Step};
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::Failure;
+use oncebox_core::message::Message;
+use oncebox_core::sql_handler::SqlHandlerError;
 use oncebox_core::statement::Param;
-use oncebox_core::{BoxError, Failure, Message, SqlHandlerError};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, SqliteConnection};
 

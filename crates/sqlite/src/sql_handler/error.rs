@@ -1,7 +1,7 @@
 //! What can be wrong with a statement when it is prepared.
 
-use oncebox_core::BadStatement;
 use oncebox_core::config::Step;
+use oncebox_core::sql_handler::BadStatement;
 
 /// What SQLite says about a statement.
 pub(super) fn bad_statement(at: usize, step: &Step, error: &sqlx::Error) -> BadStatement {

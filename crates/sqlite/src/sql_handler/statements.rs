@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use oncebox_core::config::Step;
+use oncebox_core::error::{BoxError, reject};
+use oncebox_core::sql_handler::SqlHandlerError;
 use oncebox_core::statement::RowRule;
-use oncebox_core::{BoxError, SqlHandlerError, StoreError, reject};
+use oncebox_core::store::StoreError;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr, SqliteConnection, Statement};
 

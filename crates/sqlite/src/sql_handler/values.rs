@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use oncebox_core::config::PayloadKind;
+use oncebox_core::error::reject;
+use oncebox_core::inbox::Failure;
+use oncebox_core::message::Message;
 use oncebox_core::statement::Param;
-use oncebox_core::{Failure, Message, headers_json, reject};
+use oncebox_core::store::headers_json;
 use serde::de::IgnoredAny;
 
 /// Years 1 to 9999; a time outside of it is a producer's mistake.
@@ -93,7 +96,8 @@ fn timestamp(ms: i64) -> Result<Value<'static>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oncebox_core::{MessageId, Record, Tenant};
+    use oncebox_core::message::Record;
+    use oncebox_core::names::{MessageId, Tenant};
 
     fn message(record: Record) -> Message {
         Message::new(MessageId::new("a").unwrap(), Tenant::none(), record)

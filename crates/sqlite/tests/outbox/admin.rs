@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use oncebox_core::{
-    Admin, BoxError, EventFilter, EventState, FindingLevel, Outbox, OutboxAdmin, OutboxEntry,
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{
+    Check, EventFilter, EventState, FindingLevel, Outbox, OutboxAdmin, OutboxEntry, Status,
 };
 use uuid::Uuid;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use oncebox_core::{
-    Admin, BatchBounds, BoxError, Emit, Event, HeldEvent, Lease, Outbox, ParkedEvent, SHARDS, Settlement,
-    StoredEvent,
-};
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::outbox::{Emit, Event};
+use oncebox_core::store::{HeldEvent, Lease, Migrate, Outbox, ParkedEvent, SHARDS, Settlement, StoredEvent};
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use oncebox_core::{BatchBounds, EventFilter, HeldEvent, Outbox, OutboxAdmin, Settlement};
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::store::{EventFilter, HeldEvent, Outbox, OutboxAdmin, Settlement};
 use uuid::Uuid;
 
 use crate::file::{BOUNDS, File, LONG, TestResult, all_shards, seqs};

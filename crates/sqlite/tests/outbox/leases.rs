@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use oncebox_core::{BoxError, EventFilter, EventState, Leases, Outbox, OutboxAdmin};
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{EventFilter, EventState, Leases, Outbox, OutboxAdmin};
 use uuid::Uuid;
 
 use crate::file::{File, LONG, TestResult};

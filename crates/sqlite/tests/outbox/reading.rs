@@ -1,6 +1,7 @@
 //! What is next, and how much of it.
 
-use oncebox_core::{BatchBounds, EventFilter, EventState, Outbox, OutboxAdmin};
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::store::{EventFilter, EventState, Outbox, OutboxAdmin};
 
 use crate::file::{BOUNDS, File, TestResult, all_shards, seqs};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use oncebox_core::{BoxError, ErrorClass, Outbox, OutboxAdmin, Sweep};
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{ErrorClass, Outbox, OutboxAdmin, Sweep};
 use serde_json::{Value, json};
 
 use crate::file::{BOUNDS, File, LONG, TestResult, all_shards};

@@ -2,7 +2,9 @@
 
 use std::time::SystemTime;
 
-use oncebox_core::{Emit, Event, EventFilter, Headers, Outbox, OutboxAdmin};
+use oncebox_core::message::Headers;
+use oncebox_core::outbox::{Emit, Event};
+use oncebox_core::store::{EventFilter, Outbox, OutboxAdmin};
 use sqlx::{Connection, Row};
 use uuid::{Uuid, Variant};
 

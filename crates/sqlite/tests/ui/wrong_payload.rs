@@ -1,4 +1,6 @@
-use oncebox_core::{Inbox, Message, Result};
+use oncebox_core::error::Result;
+use oncebox_core::inbox::Inbox;
+use oncebox_core::message::Message;
 use oncebox_sqlite::SqliteStore;
 use sqlx::SqliteConnection;
 

@@ -1,6 +1,6 @@
 //! Attempts that are written down beforehand, for messages that kill the process.
 
-use oncebox_core::{Advance, ErrorClass, Store};
+use oncebox_core::store::{Advance, ErrorClass, Positions, Store};
 
 use super::fixture::{Fixture, advance, claims, next, refused};
 use super::subject::{Subject, Verdict};

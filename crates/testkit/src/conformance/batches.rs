@@ -1,6 +1,6 @@
 //! Several processes on the same messages.
 
-use oncebox_core::{ErrorClass, Store, StoreError};
+use oncebox_core::store::{ErrorClass, Store, StoreError};
 
 use super::fixture::{Fixture, apply};
 use super::subject::{Subject, Verdict};

@@ -1,6 +1,8 @@
 //! Receipts: fresh once, per consumer and tenant.
 
-use oncebox_core::{Claim, ConsumerName, ErrorClass, ReceiptKey, Store};
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{Claim, ErrorClass, Store};
 
 use super::fixture::{Fixture, claims, refused};
 use super::subject::{Subject, Verdict};
@@ -50,7 +52,7 @@ pub async fn consumers_and_tenants_are_apart<T: Subject>() -> Verdict {
 /// Ids are compared byte by byte and stored as they are, whatever is in them.
 pub async fn odd_ids_are_told_apart<T: Subject>() -> Verdict {
     let f = Fixture::<T>::start().await?;
-    let long = "x".repeat(oncebox_core::MAX_ID_BYTES);
+    let long = "x".repeat(oncebox_core::names::MAX_ID_BYTES);
     let mut ids = vec![
         "a",
         "A",

@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use oncebox_core::{
-    Event, EventRow, EventState, Headers, Message, MessageId, Outbox, Record, Store, StoredEvent, Tenant,
-    emit_all, headers_json,
-};
+use oncebox_core::message::{Headers, Message, Record};
+use oncebox_core::names::{MessageId, Tenant};
+use oncebox_core::outbox::{Event, EventRow, emit_all};
+use oncebox_core::store::{EventState, Outbox, Store, StoredEvent, headers_json};
 use uuid::Uuid;
 
 use super::relaying::{Relaying, emit, event, texts};
@@ -190,7 +190,7 @@ pub async fn places_are_not_used_again<T: Subject>() -> Verdict {
 async fn write<T: Subject>(
     r: &Relaying<T>,
     change: impl FnOnce(&mut EventRow<'_>),
-) -> Result<Uuid, oncebox_core::BoxError> {
+) -> Result<Uuid, oncebox_core::error::BoxError> {
     let event = Event::to("orders");
     let mut row = event.row()?;
     change(&mut row);
@@ -200,6 +200,6 @@ async fn write<T: Subject>(
     Ok(event.id())
 }
 
-fn find(events: &[StoredEvent], id: Uuid) -> Result<&StoredEvent, oncebox_core::BoxError> {
+fn find(events: &[StoredEvent], id: Uuid) -> Result<&StoredEvent, oncebox_core::error::BoxError> {
     events.iter().find(|event| event.id == id).ok_or_else(|| format!("{id} is not there").into())
 }

@@ -1,9 +1,13 @@
 //! What the properties have in common.
 
 use bytes::Bytes;
-use oncebox_core::{
-    Admin, Advance, BoxError, Claim, ConsumerName, DeadFilter, DeadLetter, MessageId, Ownership, PositionKey,
-    Progress, ReceiptKey, Record, Store, StoreResult, StoredDeadLetter, Tenant,
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::message::Record;
+use oncebox_core::names::{ConsumerName, MessageId, Tenant};
+use oncebox_core::store::{
+    Advance, Claim, DeadFilter, DeadLetter, DeadLetters, Migrate, Ownership, PositionKey, Progress, Store,
+    StoreResult, StoredDeadLetter,
 };
 
 use super::subject::Subject;
@@ -130,7 +134,10 @@ pub(super) fn all() -> DeadFilter {
 }
 
 /// The error of something that must not succeed.
-pub(super) fn refused<R>(result: StoreResult<R>, what: &str) -> Result<oncebox_core::StoreError, BoxError> {
+pub(super) fn refused<R>(
+    result: StoreResult<R>,
+    what: &str,
+) -> Result<oncebox_core::store::StoreError, BoxError> {
     match result {
         Ok(_) => Err(format!("{what} succeeded").into()),
         Err(error) => Ok(error),

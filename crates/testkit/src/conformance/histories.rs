@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use oncebox_core::{
-    BatchBounds, BoxError, Event, EventFilter, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, Settlement,
-    StoredEvent,
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::outbox::Event;
+use oncebox_core::store::{
+    EventFilter, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, Settlement, StoredEvent,
 };
 
 use super::relaying::{HOUR, Relaying, WIDE, all_shards, every};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use oncebox_core::{Event, EventState, OutboxAdmin, Settlement};
+use oncebox_core::outbox::Event;
+use oncebox_core::store::{EventState, OutboxAdmin, Settlement};
 
 use super::relaying::{HOUR, Relaying, event, eventually, every, texts};
 use super::subject::{Subject, Verdict};
@@ -122,7 +123,7 @@ pub async fn a_held_event_can_be_retried_at_once<T: Subject>() -> Verdict {
         .await?;
         r.fail_with_follower(&format!("{key} failed"), &format!("{key} behind"), HOUR).await?;
     }
-    let of_a = oncebox_core::EventFilter { key: Some(b"a".to_vec()), ..every() };
+    let of_a = oncebox_core::store::EventFilter { key: Some(b"a".to_vec()), ..every() };
     assert_eq!(r.store.retry_events(&of_a).await?, 2);
     assert_eq!(texts(&r.next("orders").await?), ["a failed", "a behind"]);
     assert_eq!(r.entry("a failed").await?.state, EventState::Pending);
@@ -145,7 +146,7 @@ pub async fn a_key_goes_on_without_its_held_event<T: Subject>() -> Verdict {
     }
     r.emit(&[event("dropped", "a", "stuck"), event("dropped", "a", "free")]).await?;
     r.fail("stuck", HOUR).await?;
-    let stuck = oncebox_core::EventFilter { seqs: r.seqs(&["stuck"]).await?, ..every() };
+    let stuck = oncebox_core::store::EventFilter { seqs: r.seqs(&["stuck"]).await?, ..every() };
     assert_eq!(r.store.drop_events(&stuck).await?, 1);
     assert_eq!(r.next_texts("dropped").await?, ["free"]);
     Ok(())

@@ -1,6 +1,7 @@
 //! The retention horizon follows the stream: the slowest partition that is not retired, and the clock that is behind.
 
-use oncebox_core::{Admin, BoxError, Ownership, Progress, Store};
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{Ownership, Positions, Progress, Status};
 
 use super::fixture::{Fixture, advance};
 use super::pass::{DAY, HOUR, ms_ago, now_ms, purge, purge_at};
@@ -100,7 +101,7 @@ pub async fn a_retired_partition_does_not_hold_the_horizon<T: Subject>() -> Verd
 
     assert_eq!(f.store.retire_positions(&f.consumer, "older-orders").await?, 0);
     assert_eq!(f.store.retire_positions(&f.consumer, "old-orders").await?, 1);
-    let retired = |f: &[oncebox_core::PositionStatus]| f.iter().map(|p| p.retired).collect::<Vec<_>>();
+    let retired = |f: &[oncebox_core::store::PositionStatus]| f.iter().map(|p| p.retired).collect::<Vec<_>>();
     assert_eq!(retired(&f.store.status(10).await?.positions), [true, false, false]);
     assert_eq!(purge(&f, DAY).await?.receipts, 2);
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oncebox_core::{Admin, BoxError, ErrorClass, Lease, Leases, Outbox, SHARDS, StoreResult};
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{ErrorClass, Lease, Leases, Outbox, SHARDS, Status, StoreResult};
 use uuid::Uuid;
 
 use super::fixture::Fixture;

@@ -1,9 +1,12 @@
 //! Dead letters: kept whole, found again.
 
 use bytes::Bytes;
-use oncebox_core::{
-    Admin, BoxError, DeadFilter, DeadLetter, DeadSummary, Headers, LogId, MAX_SUMMARY_BYTES, PositionKey,
-    Record, Store, Tenant,
+use oncebox_core::error::BoxError;
+use oncebox_core::message::{Headers, Record};
+use oncebox_core::names::Tenant;
+use oncebox_core::source::LogId;
+use oncebox_core::store::{
+    DeadFilter, DeadLetter, DeadLetters, DeadSummary, MAX_SUMMARY_BYTES, PositionKey, Store,
 };
 
 use super::fixture::{Fixture, all, claims, letter};

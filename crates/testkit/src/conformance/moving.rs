@@ -1,7 +1,9 @@
 //! What a position knows beside its offset, and how an operator moves it.
 
-use oncebox_core::{
-    Admin, Advance, BoxError, ErrorClass, LogId, LogMark, Ownership, PositionStatus, Progress, Store,
+use oncebox_core::error::BoxError;
+use oncebox_core::source::{LogId, LogMark};
+use oncebox_core::store::{
+    Advance, ErrorClass, Ownership, PositionStatus, Positions, Progress, Status, Store,
 };
 
 use super::fixture::{Fixture, advance, claims, next, refused};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use oncebox_core::{Admin, EventFilter, EventState, OutboxAdmin};
+use oncebox_core::store::{EventFilter, EventState, OutboxAdmin, Status};
 
 use super::relaying::{HOUR, Relaying, event, eventually, every, text_of};
 use super::subject::{Subject, Verdict};
@@ -16,7 +16,7 @@ pub async fn events_are_found_by_filter<T: Subject>() -> Verdict {
         event("returns", "a", "2"),
         event("orders", "c", "3"),
         event("orders", "a", "4"),
-        oncebox_core::Event::to("orders").bytes("5"),
+        oncebox_core::outbox::Event::to("orders").bytes("5"),
     ])
     .await?;
     r.fail("1", HOUR).await?;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use oncebox_core::{Admin, BoxError, Clock, ConsumerName, PurgePass, PurgeProgress, Purged, Retention};
+use oncebox_core::clock::Clock;
+use oncebox_core::error::BoxError;
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{Admin, Purge, PurgePass, PurgeProgress, Purged, Retention};
 use tokio_util::sync::CancellationToken;
 
 use super::fixture::Fixture;

@@ -1,6 +1,7 @@
 //! Positions: only forward, and only by their owner.
 
-use oncebox_core::{Admin, ConsumerName, ErrorClass, PositionKey, Store};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{ErrorClass, PositionKey, Positions, Status, Store};
 
 use super::fixture::{Fixture, advance, apply, claims, next, refused};
 use super::subject::{Subject, Verdict};
@@ -122,7 +123,7 @@ pub async fn a_commit_without_a_position_moves_none<T: Subject>() -> Verdict {
 }
 
 /// The stored position of `orders/0`, without taking it over.
-async fn next_offset<T: Subject>(f: &Fixture<T>) -> Result<Option<i64>, oncebox_core::BoxError> {
+async fn next_offset<T: Subject>(f: &Fixture<T>) -> Result<Option<i64>, oncebox_core::error::BoxError> {
     let status = f.store.status(10).await?;
     let position = status.positions.iter().find(|p| p.topic == "orders" && p.partition == 0);
     Ok(position.and_then(|position| position.next_offset))

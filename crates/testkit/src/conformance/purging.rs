@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, PoisonError, mpsc};
 
-use oncebox_core::{BoxError, PassEnd, PurgeProgress, Purged, Store};
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{PassEnd, PurgeProgress, Purged, Store};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

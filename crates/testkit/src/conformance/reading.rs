@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oncebox_core::{
-    BatchBounds, BoxError, Event, Outbox, OutboxAdmin, SHARDS, Settlement, Store, StoredEvent, emit_all,
-};
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::outbox::{Event, emit_all};
+use oncebox_core::store::{Outbox, OutboxAdmin, SHARDS, Settlement, Store, StoredEvent};
 
 use super::relaying::{HOUR, Relaying, WIDE, all_shards, emit, event, text_of, texts};
 use super::subject::{Subject, Verdict};

@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use oncebox_core::{
-    Admin, BatchBounds, BoxError, Event, EventFilter, HeldEvent, Lease, Outbox, OutboxAdmin, OutboxEntry,
-    ParkedEvent, SHARDS, Settlement, Store, StoredEvent,
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::outbox::Event;
+use oncebox_core::store::{
+    EventFilter, HeldEvent, Lease, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent, SHARDS, Settlement, Status,
+    Store, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -119,7 +122,7 @@ impl<T: Subject> Relaying<T> {
     }
 
     /// The outbox in the status, counted up to a thousand.
-    pub(super) async fn status(&self) -> Result<oncebox_core::OutboxStatus, BoxError> {
+    pub(super) async fn status(&self) -> Result<oncebox_core::store::OutboxStatus, BoxError> {
         Ok(self.store.status(1000).await?.outbox)
     }
 }
@@ -131,7 +134,7 @@ pub(super) async fn emit<T: Subject>(
     events: &[Event],
 ) -> Result<(), BoxError> {
     let mut txn = store.claim(&f.consumer, &[]).await?.txn;
-    oncebox_core::emit_all::<T::Store>(&mut txn, events).await?;
+    oncebox_core::outbox::emit_all::<T::Store>(&mut txn, events).await?;
     Ok(store.commit(txn, None).await?)
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use oncebox_core::{Admin, BoxError, ConsumerName, Purged, Store, Tenant};
+use oncebox_core::error::BoxError;
+use oncebox_core::names::{ConsumerName, Tenant};
+use oncebox_core::store::{Purge, Purged, Status, Store};
 
 use super::fixture::{Fixture, apply, claims, letter};
 use super::pass::{DAY, HOUR, count, ms_ago, purge};

@@ -1,6 +1,7 @@
 //! Tables, checks and the status.
 
-use oncebox_core::{Admin, Advance, BoxError, FindingLevel, Store};
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{Admin, Advance, Check, FindingLevel, Migrate, Positions, Status};
 
 use super::fixture::{Fixture, letter, next};
 use super::subject::{Subject, Verdict};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::{EventFilter, EventState, OutboxAdmin, ParkedEvent, Settlement};
+use oncebox_core::store::{EventFilter, EventState, OutboxAdmin, ParkedEvent, Settlement};
 
 use super::relaying::{HOUR, Relaying, event, every};
 use super::subject::{Subject, Verdict};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use oncebox_core::{BoxError, EventState, Outbox, ParkedEvent, Settlement};
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{EventState, Outbox, ParkedEvent, Settlement};
 use uuid::Uuid;
 
 use super::relaying::{HOUR, Relaying, all_shards, event};

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use oncebox_core::{BoxError, OutboxAdmin, Store};
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{OutboxAdmin, Store};
 
 /// How a property ends.
 pub type Verdict = Result<(), BoxError>;

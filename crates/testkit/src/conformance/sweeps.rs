@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use oncebox_core::{BoxError, ErrorClass, OutboxAdmin, StoreResult, Sweep};
+use oncebox_core::error::BoxError;
+use oncebox_core::store::{ErrorClass, OutboxAdmin, StoreResult, Sweep};
 use serde_json::{Value, json};
 
 use super::fixture::refused;
@@ -158,13 +159,13 @@ pub async fn a_wrong_sweep_is_an_error_that_names_it<T: Subject>() -> Verdict {
 
 fn assert_names<R>(result: StoreResult<R>, named: &str) -> Verdict {
     let error = refused(result, named)?;
-    let text = oncebox_core::describe(&error);
+    let text = oncebox_core::error::describe(&error);
     assert!(text.contains(named), "{text:?} does not name {named}");
     Ok(())
 }
 
 async fn add_effects<T: Subject>(r: &Relaying<T>, ids: &[&str]) -> Verdict {
-    use oncebox_core::Store;
+    use oncebox_core::store::Store;
     let mut txn = r.store.claim(&r.inner.consumer, &[]).await?.txn;
     for id in ids {
         T::add_effect(&mut txn, id).await?;

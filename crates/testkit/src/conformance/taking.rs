@@ -1,6 +1,8 @@
 //! Taking a dead letter back, to replay it.
 
-use oncebox_core::{Admin, BoxError, DeadLetter, Record, Store};
+use oncebox_core::error::BoxError;
+use oncebox_core::message::Record;
+use oncebox_core::store::{DeadLetter, DeadLetters, Store};
 
 use super::fixture::{Fixture, all, claims, letter};
 use super::pass::{DAY, purge};
@@ -50,7 +52,7 @@ pub async fn a_taken_letter_comes_back_after_a_rollback<T: Subject>() -> Verdict
 pub async fn a_taken_letter_has_its_receipt<T: Subject>() -> Verdict {
     let f = Fixture::<T>::start().await?;
     let mut tenant = letter(Some("a"), 1);
-    tenant.tenant = oncebox_core::Tenant::new("acme")?;
+    tenant.tenant = oncebox_core::names::Tenant::new("acme")?;
     let mut txn = f.store.claim(&f.consumer, &[]).await?.txn;
     f.store.park(&mut txn, &f.consumer, &[tenant]).await?;
     f.store.commit(txn, None).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::{Claimed, ErrorClass, Store};
+use oncebox_core::store::{Claimed, ErrorClass, Store};
 use tokio::task::JoinHandle;
 
 use super::fixture::{Fixture, apply, claims};
@@ -85,12 +85,12 @@ pub async fn a_concurrent_copy_is_fresh_if_the_first_is_dropped<T: Subject>() ->
     Ok(())
 }
 
-type Copy = JoinHandle<Result<Vec<bool>, oncebox_core::BoxError>>;
+type Copy = JoinHandle<Result<Vec<bool>, oncebox_core::error::BoxError>>;
 
 /// An open transaction that applies `a`, and another process that tries the same and does not get through.
 async fn first_and_copy<T: Subject>(
     f: &Fixture<T>,
-) -> Result<(Claimed<<T::Store as Store>::Txn>, Copy), oncebox_core::BoxError> {
+) -> Result<(Claimed<<T::Store as Store>::Txn>, Copy), oncebox_core::error::BoxError> {
     let mut first = f.store.claim(&f.consumer, &claims(&f.consumer, "", &["a"])?).await?;
     T::add_effect(&mut first.txn, "a").await?;
     let (other, consumer) = (f.subject.connect().await?, f.consumer.clone());

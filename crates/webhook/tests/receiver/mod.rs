@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncebox_core::{Headers, OutgoingEvent, StoredEvent};
+use oncebox_core::message::Headers;
+use oncebox_core::outbox::OutgoingEvent;
+use oncebox_core::store::StoredEvent;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;

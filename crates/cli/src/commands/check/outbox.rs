@@ -1,7 +1,8 @@
 //! Where events go, and the queries that make them.
 
 use oncebox_core::config::{Config, SweepConfig, WebhookConfig};
-use oncebox_core::{Finding, OutboxAdmin, describe};
+use oncebox_core::error::describe;
+use oncebox_core::store::{Finding, OutboxAdmin};
 
 use super::{error, ok, warning};
 use crate::load;

@@ -1,7 +1,9 @@
 //! Handlers run again.
 
 use oncebox_core::config::Config;
-use oncebox_core::{DeadFilter, OnFailure, Replay, Replayed, printable, replay};
+use oncebox_core::inbox::{OnFailure, Replay, Replayed, replay};
+use oncebox_core::printable::printable;
+use oncebox_core::store::DeadFilter;
 use serde_json::{Value, json};
 
 use crate::args::Output;

@@ -1,6 +1,6 @@
 //! Dead letters on stdout.
 
-use oncebox_core::{DeadSummary, StoredDeadLetter};
+use oncebox_core::store::{DeadSummary, StoredDeadLetter};
 use serde_json::{Value, json};
 
 use crate::args::Output;
@@ -84,7 +84,7 @@ fn as_json(stored: &StoredDeadLetter) -> Value {
         "topic": &*record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "log": record.log.as_ref().map(oncebox_core::LogId::as_str),
+        "log": record.log.as_ref().map(oncebox_core::source::LogId::as_str),
         "key": record.key.as_deref().map(lossy),
         "payload": record.payload.as_deref().map(lossy),
         "headers": output::headers(&record.headers),

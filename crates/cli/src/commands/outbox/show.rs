@@ -1,6 +1,6 @@
 //! Events on stdout.
 
-use oncebox_core::{EventState, OutboxEntry};
+use oncebox_core::store::{EventState, OutboxEntry};
 use serde_json::{Value, json};
 
 use crate::args::Output;

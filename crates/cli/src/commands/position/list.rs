@@ -1,7 +1,9 @@
 //! `oncebox position list`.
 
 use oncebox_core::config::Config;
-use oncebox_core::{LogId, PositionStatus, printable};
+use oncebox_core::printable::printable;
+use oncebox_core::source::LogId;
+use oncebox_core::store::PositionStatus;
 use serde_json::{Value, json};
 
 use crate::args::Output;

@@ -1,6 +1,6 @@
 //! What a move would do to one partition: a pure decision.
 
-use oncebox_core::LogId;
+use oncebox_core::source::LogId;
 
 use crate::args::To;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use oncebox_core::config::Config;
-use oncebox_core::{LogId, PositionKey, PositionStatus, StoreStatus};
+use oncebox_core::source::LogId;
+use oncebox_core::store::{PositionKey, PositionStatus, StoreStatus};
 use oncebox_kafka::admin::{Admin, Watermarks};
 use serde_json::{Value, json};
 
@@ -213,10 +214,9 @@ fn warn(config: &Config, status: &StoreStatus, wanted: &PositionMove, moves: &[M
     }
     let consumer = status.consumers.iter().find(|c| c.consumer == wanted.consumer.as_str());
     let purged = output::or_dash(consumer.and_then(|c| c.purged_before_ms).map(output::time));
-    let parks = config
-        .inboxes
-        .iter()
-        .any(|inbox| inbox.consumer == wanted.consumer && inbox.stale == oncebox_core::StalePolicy::Park);
+    let parks = config.inboxes.iter().any(|inbox| {
+        inbox.consumer == wanted.consumer && inbox.stale == oncebox_core::inbox::StalePolicy::Park
+    });
     let advice = if parks {
         "they become dead letters (stale = \"park\")"
     } else {

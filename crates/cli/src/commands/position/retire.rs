@@ -1,7 +1,7 @@
 //! `oncebox position retire`.
 
-use oncebox_core::ConsumerName;
 use oncebox_core::config::Config;
+use oncebox_core::names::ConsumerName;
 
 use crate::args::Output;
 use crate::commands::selection::changed;

@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use metrics::counter;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use oncebox_core::clock::Clock;
 use oncebox_core::config::Config;
-use oncebox_core::{
-    Clock, Inbox, LoopHandle, Monitor, RetryPolicy, describe, purge_loop, purge_published_loop,
-};
+use oncebox_core::error::describe;
+use oncebox_core::inbox::{Inbox, RetryPolicy, purge_loop};
+use oncebox_core::monitor::{LoopHandle, Monitor};
+use oncebox_core::outbox::purge_published_loop;
 use oncebox_kafka::Kafka;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,8 @@
 //! The relay of the configuration.
 
 use oncebox_core::config::Config;
-use oncebox_core::{ByEvent, OutboxAdmin, Relay, RelaySettings};
+use oncebox_core::outbox::{ByEvent, Relay, RelaySettings};
+use oncebox_core::store::OutboxAdmin;
 use oncebox_kafka::Kafka;
 use oncebox_webhook::Webhook;
 

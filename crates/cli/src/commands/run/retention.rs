@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use oncebox_core::config::{InboxConfig, RetentionCheck};
-use oncebox_core::{Monitor, RetryPolicy};
+use oncebox_core::inbox::RetryPolicy;
+use oncebox_core::monitor::Monitor;
 use oncebox_kafka::Kafka;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};

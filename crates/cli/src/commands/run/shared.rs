@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use oncebox_core::{Apply, Failure, Message, Store};
+use oncebox_core::inbox::{Apply, Failure};
+use oncebox_core::message::Message;
+use oncebox_core::store::Store;
 
 /// A handler behind a pointer.
 pub(super) struct Shared<A>(pub(super) Arc<A>);

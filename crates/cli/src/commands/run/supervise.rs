@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use oncebox_core::{Monitor, RetryPolicy, failpoint};
+use oncebox_core::failpoint::failpoint;
+use oncebox_core::inbox::RetryPolicy;
+use oncebox_core::monitor::Monitor;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::error;

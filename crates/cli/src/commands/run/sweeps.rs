@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use oncebox_core::config::SweepConfig;
-use oncebox_core::{Monitor, OutboxAdmin, RetryPolicy, StoreError, Sweep, describe, events_committed};
+use oncebox_core::error::describe;
+use oncebox_core::inbox::RetryPolicy;
+use oncebox_core::monitor::Monitor;
+use oncebox_core::outbox::events_committed;
+use oncebox_core::store::{OutboxAdmin, StoreError, Sweep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use metrics::gauge;
-use oncebox_core::{Admin, Monitor, StoreStatus, describe};
+use oncebox_core::error::describe;
+use oncebox_core::monitor::Monitor;
+use oncebox_core::store::{Admin, StoreStatus};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use oldest::OldestEvent;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use oncebox_core::{OutboxStatus, ShardStatus};
+use oncebox_core::store::{OutboxStatus, ShardStatus};
 use serde_json::{Value, json};
 
 use super::capped;

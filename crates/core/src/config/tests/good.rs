@@ -5,10 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::config::*;
-use crate::outbox::Sweep;
-use crate::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
-use crate::selector::Selector;
+use crate::inbox::Selector;
+use crate::inbox::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use crate::statement::RowRule;
+use crate::store::Sweep;
 
 const SMALL: &str = r#"
 [store]

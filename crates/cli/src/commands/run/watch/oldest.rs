@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use metrics::{Gauge, gauge};
-use oncebox_core::{LoopHandle, Monitor};
+use oncebox_core::monitor::{LoopHandle, Monitor};
 
 const REFRESH: Duration = Duration::from_secs(1);
 

@@ -1,0 +1,219 @@
+//! Brings a batch to its end: applied, retried, cut, parked or halted.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use super::Engine;
+use super::blame::{Blame, Next};
+use super::guard::Guarded;
+use super::handler::Apply;
+use super::isolation::cut;
+use super::policy::RetryPolicy;
+use super::probe::Others;
+use super::stream::Shared;
+use super::transaction::{Item, Task, Trouble};
+use crate::error::describe;
+use crate::mistake::mistaken;
+use crate::monitor::LoopHandle;
+use crate::store::InboxStore;
+
+/// How long to wait between tries when no message is to blame. No attempts are counted and there is no end: the process
+/// stays up and `/healthz` says so.
+pub(crate) const TROUBLE_BACKOFF: RetryPolicy = RetryPolicy {
+    attempts: u32::MAX,
+    backoff_min: Duration::from_millis(50),
+    backoff_max: Duration::from_secs(5),
+};
+
+/// After this many failures in a row for a passing reason, a batch is made smaller: it may be too large for something.
+const TROUBLES_BEFORE_CUT: u32 = 2;
+
+/// How a batch ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Every message is applied, skipped or parked.
+    Settled,
+    /// The stream closes; what is left will be delivered again.
+    Closing,
+    /// The partition stands still, for this reason.
+    Stopped(String),
+}
+
+/// A part of a batch that is run as one transaction.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) range: Range<usize>,
+    task: Task,
+    /// Failures that are nobody's fault.
+    troubles: u32,
+    /// Failures that count as attempts of the one message.
+    pub(super) failures: u32,
+    /// Others were seen to succeed after it had failed: if it fails once more, it is to blame.
+    pub(super) others_succeeded: bool,
+}
+
+impl Part {
+    fn of(range: Range<usize>) -> Self {
+        Self { range, task: Task::Apply, troubles: 0, failures: 0, others_succeeded: false }
+    }
+
+    fn is_one_message(&self) -> bool {
+        self.range.len() == 1
+    }
+}
+
+/// Where the batch comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct Settling<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) lane: usize,
+    pub(crate) items: &'a Arc<Vec<Item>>,
+    /// Set when the batch is one message under the crash guard.
+    pub(crate) guarded: Option<&'a Guarded<'a>>,
+    pub(crate) health: &'a LoopHandle,
+}
+
+impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+    /// Settles all items in their order.
+    pub(crate) async fn settle(self: &Arc<Self>, batch: Settling<'_>) -> End {
+        let Settling { shared, items, health, .. } = batch;
+        // Parts still to do, the next one on top. Parts run strictly one after another, so order per key holds.
+        let mut parts = vec![Part::of(0..items.len())];
+        while let Some(mut part) = parts.pop() {
+            let (range, task) = (part.range.clone(), part.task.clone());
+            let run = match batch.guarded {
+                Some(guarded) => self.transact_alone(shared, items, range, task, guarded).await,
+                None => self.transact(shared, items, range, task, None).await,
+            };
+            let trouble = match run {
+                Ok(()) => {
+                    health.succeeded();
+                    health.alarm(None);
+                    continue;
+                }
+                Err(trouble) => trouble,
+            };
+            match self.after_trouble(batch, &mut part, trouble).await {
+                Next::Cut(culprit) => {
+                    parts.extend(cut(part.range, culprit).into_iter().rev().map(Part::of));
+                    continue;
+                }
+                Next::Park(error) => {
+                    part.task = Task::Park { error, attempts: part.failures };
+                    parts.push(part);
+                    continue;
+                }
+                Next::Stop(reason) => return End::Stopped(reason),
+                Next::Again(wait) => {
+                    parts.push(part);
+                    tokio::select! {
+                        biased;
+                        () = shared.closing.cancelled() => return End::Closing,
+                        () = tokio::time::sleep(wait) => {}
+                    }
+                }
+            }
+        }
+        End::Settled
+    }
+
+    async fn after_trouble(self: &Arc<Self>, batch: Settling<'_>, part: &mut Part, trouble: Trouble) -> Next {
+        let Settling { shared, items, health, .. } = batch;
+        let item = &items[part.range.start];
+        match trouble {
+            Trouble::Fenced => {
+                shared.mark_fenced();
+                Next::Stop(
+                    "another process has taken over this partition; nothing of the last batch was applied here"
+                        .to_owned(),
+                )
+            }
+            Trouble::BeginAnew(reason) => {
+                shared.begin_anew();
+                Next::Stop(format!("the answer to a commit got lost, so the partition begins anew: {reason}"))
+            }
+            Trouble::KeepsCrashing(reason) => {
+                shared.keep_attempts();
+                Next::Stop(format!(
+                    "halted at {item}: {reason}. To try it again: `oncebox position move --consumer {} --topic {} \
+                     --partition {} --to {}`; to skip it, --to {} with --accept-loss",
+                    shared.key.consumer,
+                    shared.key.topic,
+                    shared.key.partition,
+                    item.offset(),
+                    item.offset() + 1
+                ))
+            }
+            Trouble::Away(reason) => {
+                part.troubles += 1;
+                self.report_trouble(shared, &reason, part.troubles, health);
+                Next::Again(TROUBLE_BACKOFF.delay(part.troubles))
+            }
+            Trouble::Transient { reason, counts }
+                if counts
+                    && part.is_one_message()
+                    && matches!(part.task, Task::Apply)
+                    && !mistaken("TransientNeverCounts") =>
+            {
+                self.blame(batch, part, reason.into(), Blame::Unsure).await
+            }
+            Trouble::Transient { reason, .. } => {
+                part.troubles += 1;
+                self.report_trouble(shared, &reason, part.troubles, health);
+                let cut = part.troubles >= TROUBLES_BEFORE_CUT && !mistaken("BatchNeverCut");
+                if cut && !part.is_one_message() {
+                    return Next::Cut(None);
+                }
+                Next::Again(TROUBLE_BACKOFF.delay(part.troubles))
+            }
+            Trouble::Environment { at, .. } | Trouble::Failed { at, .. } if !part.is_one_message() => {
+                Next::Cut(at)
+            }
+            Trouble::Failed { error, .. } if matches!(part.task, Task::Park { .. }) => {
+                let reason = describe(error.as_ref());
+                Next::Stop(format!("{item} cannot be kept as a dead letter: {reason}"))
+            }
+            Trouble::Environment { error, .. } => {
+                let applies = matches!(part.task, Task::Apply);
+                if applies && self.how_others_do(batch, part.range.start).await == Others::Succeed {
+                    return self.blame(batch, part, error, Blame::Message).await;
+                }
+                part.troubles += 1;
+                self.wait_until_mended(batch, item, &describe(error.as_ref()), part.troubles)
+            }
+            Trouble::Failed { error, .. } => self.blame(batch, part, error, Blame::Message).await,
+            Trouble::NothingToTry => Next::Again(Duration::ZERO),
+        }
+    }
+
+    /// The world is to blame: nothing is given up, and it goes on by itself when the cause is mended.
+    pub(super) fn wait_until_mended(
+        &self,
+        batch: Settling<'_>,
+        item: &Item,
+        reason: &str,
+        troubles: u32,
+    ) -> Next {
+        batch.health.alarm(Some(format!("stands still at {item}: {reason}")));
+        if troubles.is_power_of_two() {
+            error!(
+                position = %batch.shared.key, message = %item, tries = troubles, reason,
+                "standing still: no message is to blame. Mend the cause; it goes on by itself"
+            );
+        }
+        Next::Again(TROUBLE_BACKOFF.delay(troubles))
+    }
+
+    /// Says it at the first time and then ever more seldom: a database that is away must not flood the log.
+    pub(crate) fn report_trouble(&self, shared: &Shared, reason: &str, troubles: u32, health: &LoopHandle) {
+        health.failed(reason);
+        if troubles.is_power_of_two() {
+            warn!(position = %shared.key, tries = troubles, reason, "the database is in trouble; trying again");
+        } else {
+            info!(position = %shared.key, tries = troubles, "still trying");
+        }
+    }
+}

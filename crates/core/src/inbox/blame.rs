@@ -1,0 +1,109 @@
+//! A message failed alone: is it tried again, given up, or is something else to blame?
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{error, warn};
+
+use super::Engine;
+use super::batch::{Part, Settling};
+use super::handler::Apply;
+use super::policy::OnFailure;
+use super::probe::Others;
+use crate::error::{BoxError, Outcome, describe};
+use crate::store::InboxStore;
+
+/// What happens to a part of a batch that failed.
+pub(super) enum Next {
+    /// The same again, after this time.
+    Again(Duration),
+    /// Smaller parts; this message alone, if it is known.
+    Cut(Option<usize>),
+    /// The one message is kept as a dead letter, for this reason.
+    Park(String),
+    /// The partition stands still, for this reason.
+    Stop(String),
+}
+
+/// What was in the way may be gone the next time, however few attempts a message has.
+const UNSURE_ATTEMPTS: u32 = 3;
+
+/// How sure it is that a message failed for a reason of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// As far as the error tells.
+    Message,
+    /// Something was in its way, which may be itself or something else.
+    Unsure,
+}
+
+impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+    /// The one message of this part has failed, and that counts.
+    pub(super) async fn blame(
+        self: &Arc<Self>,
+        batch: Settling<'_>,
+        part: &mut Part,
+        error: BoxError,
+        blame: Blame,
+    ) -> Next {
+        part.failures += 1;
+        let failures = part.failures;
+        let item = &batch.items[part.range.start];
+        let reason = describe(error.as_ref());
+        let outcome = outcome_of(error.as_ref());
+        let rejected = matches!(outcome, Some(Outcome::Reject { .. }));
+        let attempts = match blame {
+            Blame::Message => self.settings.retry.attempts,
+            Blame::Unsure => self.settings.retry.attempts.max(UNSURE_ATTEMPTS),
+        };
+        if !rejected && failures < attempts {
+            batch.health.failed(&reason);
+            self.meters.retried.increment(1);
+            warn!(position = %batch.shared.key, id = %item, attempt = failures, reason, "the message failed and will be tried again");
+            return Next::Again(match outcome {
+                Some(Outcome::RetryAfter { delay, .. }) => delay,
+                _ => self.settings.retry.delay(failures),
+            });
+        }
+        // Who rejects a message has looked at it. Any other error may have nothing to do with it.
+        let streak = self.streak.is_longer_than(self.settings.streak_limit);
+        if !rejected && !part.others_succeeded && (streak || blame == Blame::Unsure) {
+            match self.how_others_do(batch, part.range.start).await {
+                // What was in the way may have gone while they were tried.
+                Others::Succeed => {
+                    part.others_succeeded = true;
+                    return Next::Again(Duration::ZERO);
+                }
+                Others::Unknown if !streak => {}
+                Others::Fail | Others::Unknown => {
+                    let reason = format!("{reason} (so do the messages around it)");
+                    return self.wait_until_mended(batch, item, &reason, failures);
+                }
+            }
+        }
+        if self.settings.on_failure == OnFailure::Halt {
+            return Next::Stop(format!(
+                "halted at {item} after {failures} attempts: {reason}. Mend the cause and restart, or set on_failure to \
+                 \"park\""
+            ));
+        }
+        if !rejected {
+            self.streak.one_given_up();
+        }
+        error!(position = %batch.shared.key, id = %item, attempts = failures, reason, "the message is given up: see `oncebox dead list`");
+        Next::Park(reason)
+    }
+}
+
+/// What the handler asked for, even when it was wrapped by a context.
+fn outcome_of(error: &(dyn Error + 'static)) -> Option<Outcome> {
+    let mut cause = Some(error);
+    while let Some(inner) = cause {
+        if let Some(outcome) = inner.downcast_ref::<Outcome>() {
+            return Some(outcome.clone());
+        }
+        cause = inner.source();
+    }
+    None
+}

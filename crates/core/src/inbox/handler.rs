@@ -1,0 +1,178 @@
+//! User code that gets the open transaction and a message, or a batch of fresh messages.
+//!
+//! A plain `async fn` or async closure is a handler. The shape of the traits below is what the compiler can infer without
+//! annotations while the future stays `Send` and the transaction is only borrowed.
+
+use std::future::Future;
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+
+use crate::error::{BoxError, Result};
+use crate::message::Message;
+use crate::outbox::cause;
+use crate::store::Store;
+
+/// A batch that could not be applied.
+#[derive(Debug)]
+pub struct Failure {
+    /// The index of the message to blame, if it is known.
+    pub at: Option<usize>,
+    /// What happened.
+    pub error: BoxError,
+}
+
+impl Failure {
+    /// A failure nobody can pin on a message.
+    pub fn of_batch(error: impl Into<BoxError>) -> Self {
+        Self { at: None, error: error.into() }
+    }
+}
+
+/// Applies a batch of fresh messages inside the open transaction. What the engine calls; handlers are wrapped into it.
+pub trait Apply<S: Store>: Send + Sync + 'static {
+    /// Applies the messages in order. On failure the transaction is rolled back and the batch is cut.
+    fn apply(
+        &self,
+        conn: &mut S::Conn,
+        fresh: &[Message],
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// A handler with state: a type of your own.
+///
+/// ```
+/// use oncebox_core::error::Result;
+/// use oncebox_core::inbox::Handler;
+/// use oncebox_core::message::Message;
+/// use oncebox_core::store::Store;
+///
+/// struct Greeter {
+///     greeting: String,
+/// }
+///
+/// impl<S: Store> Handler<S> for Greeter {
+///     async fn handle(&self, _tx: &mut S::Conn, message: &Message) -> Result {
+///         println!("{} {}", self.greeting, message.id());
+///         Ok(())
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a message handler for this store",
+    label = "expected a type that implements `Handler`",
+    note = "implement `Handler<S>` with `async fn handle(&self, tx: &mut S::Conn, message: &Message) -> oncebox::Result`",
+    note = "a plain `async fn` or async closure goes into `.handler(..)` or `.typed(..)` instead of `.service(..)`"
+)]
+pub trait Handler<S: Store>: Send + Sync + 'static {
+    /// Applies one message inside the open transaction.
+    fn handle(&self, tx: &mut S::Conn, message: &Message) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Names the future of an async closure so that it can be required to be `Send`.
+#[doc(hidden)]
+pub trait SendFn<A, B>:
+    AsyncFnOnce(A, B) -> Result<()> + FnOnce(A, B) -> <Self as SendFn<A, B>>::Fut
+{
+    type Fut: Future<Output = Result<()>> + Send;
+}
+
+impl<F, A, B, Fut> SendFn<A, B> for F
+where
+    F: AsyncFnOnce(A, B) -> Result<()> + FnOnce(A, B) -> Fut,
+    Fut: Future<Output = Result<()>> + Send,
+{
+    type Fut = Fut;
+}
+
+macro_rules! handler_alias {
+    ($(#[$doc:meta])* $name:ident $(<$t:ident>)?, $($life:lifetime)?, $arg:ty) => {
+        $(#[$doc])*
+        pub trait $name<S: Store $(, $t)?>:
+            Clone + Send + Sync + 'static
+            + for<'t $(, $life)?> AsyncFnOnce(&'t mut S::Conn, $arg) -> Result<()>
+            + for<'t $(, $life)?> SendFn<&'t mut S::Conn, $arg>
+        {
+        }
+
+        impl<S: Store, $($t,)? F> $name<S $(, $t)?> for F where
+            F: Clone + Send + Sync + 'static
+                + for<'t $(, $life)?> AsyncFnOnce(&'t mut S::Conn, $arg) -> Result<()>
+                + for<'t $(, $life)?> SendFn<&'t mut S::Conn, $arg>
+        {
+        }
+    };
+}
+
+handler_alias! {
+    /// An `async fn(&mut Conn, &Message) -> oncebox::Result`.
+    HandlerFn, 'm, &'m Message
+}
+handler_alias! {
+    /// An `async fn(&mut Conn, T) -> oncebox::Result`, where `T` is read from the JSON payload.
+    TypedFn<T>, , T
+}
+handler_alias! {
+    /// An `async fn(&mut Conn, &[Message]) -> oncebox::Result`: set-based work over the fresh messages of a batch.
+    BatchFn, 'm, &'m [Message]
+}
+
+/// [`Handler`] from a [`HandlerFn`].
+#[derive(Debug, Clone)]
+pub struct ByMessage<F>(pub F);
+
+impl<S: Store, F: HandlerFn<S>> Handler<S> for ByMessage<F> {
+    async fn handle(&self, tx: &mut S::Conn, message: &Message) -> Result<()> {
+        (self.0.clone())(tx, message).await
+    }
+}
+
+/// [`Handler`] from a [`TypedFn`].
+#[derive(Debug)]
+pub struct ByPayload<F, T> {
+    call: F,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<F, T> ByPayload<F, T> {
+    /// Wraps the function.
+    pub fn new(call: F) -> Self {
+        Self { call, payload: PhantomData }
+    }
+}
+
+impl<S, F, T> Handler<S> for ByPayload<F, T>
+where
+    S: Store,
+    F: TypedFn<S, T>,
+    T: DeserializeOwned + Send + 'static,
+{
+    async fn handle(&self, tx: &mut S::Conn, message: &Message) -> Result<()> {
+        let payload = message.json::<T>()?;
+        (self.call.clone())(tx, payload).await
+    }
+}
+
+/// [`Apply`] from a [`Handler`]: one message after another.
+#[derive(Debug, Clone)]
+pub struct OneByOne<H>(pub H);
+
+impl<S: Store, H: Handler<S>> Apply<S> for OneByOne<H> {
+    async fn apply(&self, conn: &mut S::Conn, fresh: &[Message]) -> Result<(), Failure> {
+        for (at, message) in fresh.iter().enumerate() {
+            cause::handles(message);
+            self.0.handle(conn, message).await.map_err(|error| Failure { at: Some(at), error })?;
+        }
+        Ok(())
+    }
+}
+
+/// [`Apply`] from a [`BatchFn`].
+#[derive(Debug, Clone)]
+pub struct AsBatch<F>(pub F);
+
+impl<S: Store, F: BatchFn<S>> Apply<S> for AsBatch<F> {
+    async fn apply(&self, conn: &mut S::Conn, fresh: &[Message]) -> Result<(), Failure> {
+        (self.0.clone())(conn, fresh).await.map_err(Failure::of_batch)
+    }
+}

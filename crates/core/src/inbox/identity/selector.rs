@@ -1,0 +1,208 @@
+//! The place in a record that holds its id or its tenant.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::pointer::{self, Leaf};
+use crate::message::Record;
+
+/// The place in a record that holds its id or its tenant.
+///
+/// ```
+/// use oncebox_core::inbox::Selector;
+/// use oncebox_core::message::Record;
+///
+/// let mut record = Record::at("orders", 3, 42);
+/// record.payload = Some(br#"{"order": {"number": 4711}}"#.as_slice().into());
+///
+/// let by_number: Selector = "json:/order/number".parse()?;
+/// assert_eq!(by_number.select(&record)?, "4711");
+/// assert_eq!(Selector::Coordinates.select(&record)?, "orders/3/42");
+/// # Ok::<(), oncebox_core::error::BoxError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selector {
+    /// The key of the record. Only right where every message has a key of its own.
+    Key,
+    /// The last header of that name.
+    Header(String),
+    /// A string or an integer in a JSON payload, by JSON pointer (RFC 6901).
+    Json(String),
+    /// `source` and `id` of a CloudEvent, in binary or structured mode. The text is `"{source} {id}"`.
+    CloudEvents,
+    /// `topic/partition/offset@log`, with the identity of the log where the source knows it: the same place in a topic that
+    /// was created anew is another message. Recognises redelivery, but not a producer that sends the same message twice.
+    Coordinates,
+}
+
+/// Why a text is no selector.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}; allowed are key, header:NAME, json:/POINTER, cloudevents and coordinates")]
+pub struct SelectorSyntaxError {
+    problem: String,
+}
+
+/// Why a record has nothing usable at the place a selector names.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectError {
+    /// The record has no key.
+    #[error("the key is absent")]
+    NoKey,
+    /// The key is not text.
+    #[error("the key is not UTF-8")]
+    KeyNotText,
+    /// No header of that name.
+    #[error("no header `{0}`")]
+    NoHeader(String),
+    /// The last header of that name is null.
+    #[error("the header `{0}` has no value")]
+    NullHeader(String),
+    /// The header is not text.
+    #[error("the header `{0}` is not UTF-8")]
+    HeaderNotText(String),
+    /// A tombstone where a JSON payload was expected.
+    #[error("the payload is absent, so nothing can be read from it")]
+    NoPayload,
+    /// The payload does not parse.
+    #[error("the payload is not JSON: {0}")]
+    NotJson(String),
+    /// The JSON has nothing at the pointer.
+    #[error("the payload has nothing at {0}")]
+    NothingAt(String),
+    /// The JSON has something else at the pointer.
+    #[error("the value at {pointer} is {found}; an id must be a string or an integer")]
+    WrongType {
+        /// Where.
+        pointer: String,
+        /// What is there instead.
+        found: &'static str,
+    },
+    /// `source` or `id` of a CloudEvent is an empty string.
+    #[error("the `{0}` of the CloudEvent is empty")]
+    EmptyCloudEvent(&'static str),
+    /// A source is a URI reference, which has no space; with one, two different events could get the same id.
+    #[error("the `source` of the CloudEvent contains a space")]
+    SpaceInSource,
+}
+
+impl Selector {
+    /// Reads the text from a record.
+    ///
+    /// # Errors
+    /// Says what is missing or wrong at the place this selector names.
+    pub fn select(&self, record: &Record) -> Result<String, SelectError> {
+        match self {
+            Self::Key => {
+                let key = record.key.as_deref().ok_or(SelectError::NoKey)?;
+                std::str::from_utf8(key).map(str::to_owned).map_err(|_| SelectError::KeyNotText)
+            }
+            Self::Header(name) => header(record, name).map(str::to_owned),
+            Self::Json(pointer) => {
+                let [found] = read_json(record, [pointer])?;
+                found
+            }
+            Self::CloudEvents => cloud_event(record),
+            Self::Coordinates => Ok(match &record.log {
+                Some(log) => format!("{}@{log}", record.coordinates()),
+                None => record.coordinates(),
+            }),
+        }
+    }
+
+    /// Whether reading it may need the payload.
+    pub(super) fn reads_payload(&self) -> bool {
+        matches!(self, Self::Json(_) | Self::CloudEvents)
+    }
+}
+
+fn header<'r>(record: &'r Record, name: &str) -> Result<&'r str, SelectError> {
+    let Some(value) = record.headers.last(name) else {
+        // Only the failing path pays for telling a null header from a missing one.
+        let present = record.headers.iter().any(|(n, _)| n == name);
+        let error = if present { SelectError::NullHeader } else { SelectError::NoHeader };
+        return Err(error(name.to_owned()));
+    };
+    std::str::from_utf8(value).map_err(|_| SelectError::HeaderNotText(name.to_owned()))
+}
+
+/// Reads several pointers in one pass over the payload.
+pub(super) fn read_json<const N: usize>(
+    record: &Record,
+    pointers: [&str; N],
+) -> Result<[Result<String, SelectError>; N], SelectError> {
+    let payload = record.payload.as_deref().ok_or(SelectError::NoPayload)?;
+    let mut leaves =
+        pointer::read(payload, pointers).map_err(|e| SelectError::NotJson(e.to_string()))?.into_iter();
+    Ok(pointers.map(|pointer| match leaves.next().flatten() {
+        Some(Leaf::Text(text)) => Ok(text),
+        Some(Leaf::Other(found)) => Err(SelectError::WrongType { pointer: pointer.to_owned(), found }),
+        None => Err(SelectError::NothingAt(pointer.to_owned())),
+    }))
+}
+
+/// The Kafka binding of CloudEvents: the content type tells structured mode from binary mode.
+fn cloud_event(record: &Record) -> Result<String, SelectError> {
+    const STRUCTURED: &[u8] = b"application/cloudevents+json";
+    let structured = record
+        .headers
+        .last("content-type")
+        .and_then(|value| value.get(..STRUCTURED.len()))
+        .is_some_and(|value| value.eq_ignore_ascii_case(STRUCTURED));
+    if structured {
+        let [source, id] = read_json(record, ["/source", "/id"])?;
+        cloud_event_id(&source?, &id?)
+    } else {
+        cloud_event_id(header(record, "ce_source")?, header(record, "ce_id")?)
+    }
+}
+
+fn cloud_event_id(source: &str, id: &str) -> Result<String, SelectError> {
+    if source.is_empty() {
+        return Err(SelectError::EmptyCloudEvent("source"));
+    }
+    if id.is_empty() {
+        return Err(SelectError::EmptyCloudEvent("id"));
+    }
+    if source.contains(' ') {
+        return Err(SelectError::SpaceInSource);
+    }
+    Ok(format!("{source} {id}"))
+}
+
+impl FromStr for Selector {
+    type Err = SelectorSyntaxError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorSyntaxError> {
+        let refuse = |problem: String| Err(SelectorSyntaxError { problem });
+        match text.split_once(':') {
+            None => match text {
+                "key" => Ok(Self::Key),
+                "cloudevents" => Ok(Self::CloudEvents),
+                "coordinates" => Ok(Self::Coordinates),
+                "header" => refuse("`header` needs a name, as in header:event_id".to_owned()),
+                "json" => refuse("`json` needs a pointer, as in json:/order/id".to_owned()),
+                _ => refuse(format!("`{text}` is no selector")),
+            },
+            Some(("header", "")) => refuse("the header name is empty".to_owned()),
+            Some(("header", name)) => Ok(Self::Header(name.to_owned())),
+            Some(("json", pointer)) => match pointer::check(pointer) {
+                Ok(()) => Ok(Self::Json(pointer.to_owned())),
+                Err(problem) => refuse(problem.to_owned()),
+            },
+            Some(_) => refuse(format!("`{text}` is no selector")),
+        }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key => f.write_str("key"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Json(pointer) => write!(f, "json:{pointer}"),
+            Self::CloudEvents => f.write_str("cloudevents"),
+            Self::Coordinates => f.write_str("coordinates"),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Is it this message, or is it everything? Others are tried without being applied.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::Engine;
+use super::batch::Settling;
+use super::guard::Guarded;
+use super::handler::Apply;
+use super::receipt::ReceiptKey;
+use super::stream::Shared;
+use super::transaction::{Item, Task, Trouble};
+use crate::message::Message;
+use crate::store::InboxStore;
+
+/// How many other messages are tried.
+const OTHERS: usize = 4;
+/// How many are looked at to find some of other tenants and keys.
+const LOOKED_AT: usize = 200;
+
+/// How the handler does on other messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Others {
+    /// At least one succeeds: it is this message.
+    Succeed,
+    /// All that were tried fail as well: it is something else.
+    Fail,
+    /// There is none to try.
+    Unknown,
+}
+
+impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+    /// Tries a few messages behind this one. What the handler does with them is rolled back.
+    pub(super) async fn how_others_do(self: &Arc<Self>, batch: Settling<'_>, failed: usize) -> Others {
+        let mut answer = Others::Unknown;
+        for other in self.others(batch.shared, batch.items, failed, batch.lane) {
+            let other = Arc::new(vec![other]);
+            let tried = match batch.guarded {
+                // It may be the one that ends the process.
+                Some(guarded) => {
+                    let guarded = Guarded::new(guarded.owner);
+                    self.transact_alone(batch.shared, &other, 0..1, Task::Probe, &guarded).await
+                }
+                None => self.transact(batch.shared, &other, 0..1, Task::Probe, None).await,
+            };
+            match tried {
+                Ok(()) => return Others::Succeed,
+                Err(Trouble::NothingToTry) => {}
+                Err(_) => answer = Others::Fail,
+            }
+        }
+        answer
+    }
+
+    /// A few messages behind the failed one, of other tenants if there are some, each of another key: what fails may have to
+    /// do with those.
+    fn others(&self, shared: &Shared, items: &[Item], failed: usize, lane: usize) -> Vec<Item> {
+        let Item::Fit(failed_message, failed_key) = &items[failed] else { return Vec::new() };
+        let waiting = self.identify(shared.peek(lane, LOOKED_AT));
+        let mut known = HashSet::from([(failed_message.tenant(), failed_message.key())]);
+        let mut others: Vec<(&Message, ReceiptKey)> = items[failed + 1..]
+            .iter()
+            .take(LOOKED_AT)
+            .chain(&waiting)
+            .filter_map(|item| match item {
+                Item::Fit(message, key) => Some((message, *key)),
+                Item::Unfit(_) => None,
+            })
+            // A copy of it says nothing.
+            .filter(|(_, key)| key != failed_key)
+            .filter(|(other, _)| other.key().is_none() || known.insert((other.tenant(), other.key())))
+            .collect();
+        others.sort_by_key(|(other, _)| other.tenant() == failed_message.tenant());
+        others.into_iter().take(OTHERS).map(|(other, key)| Item::Fit(other.clone(), key)).collect()
+    }
+}

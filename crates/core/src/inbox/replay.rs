@@ -1,0 +1,103 @@
+//! Runs the handler on a dead letter and removes it, in one transaction.
+
+use super::claim::claim_one;
+use super::handler::Apply;
+use super::identity::Identity;
+use super::turn::Turn;
+use crate::error::{BoxError, describe};
+use crate::message::Message;
+use crate::names::{ConsumerName, MessageId};
+use crate::outbox::cause;
+use crate::outbox::wake;
+use crate::store::{InboxStore, StoredDeadLetter};
+
+/// How a replay ended.
+#[derive(Debug)]
+pub enum Replayed {
+    /// The effect is applied and the dead letter is gone.
+    Applied,
+    /// The letter is gone already: dropped, or replayed by somebody else.
+    Gone,
+    /// The letter had no id when it was parked; the id it has now was applied before, so the letter was only removed.
+    Duplicate,
+    /// The handler failed again; the letter stays as it was.
+    Failed(String),
+    /// An earlier letter of the same key has to be replayed first: the one with this number.
+    Behind(i64),
+    /// The letter belongs to another consumer than the handler; it stays as it was.
+    OfAnother(String),
+}
+
+/// Whose dead letter is replayed, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Replay<'a> {
+    /// The consumer that the handler belongs to.
+    pub consumer: &'a ConsumerName,
+    /// How a letter without an id gets one.
+    pub identity: &'a Identity,
+    /// Whether a letter must not pass an earlier one of its key, as under [`OnFailure::ParkKey`](crate::inbox::OnFailure::ParkKey).
+    pub in_order: bool,
+}
+
+/// Replays one dead letter. The receipt that was written when it was parked becomes as young as a new one, so a copy that
+/// arrives later is still skipped. A letter without an id gets the one that `identity` finds now.
+pub async fn replay<S: InboxStore, A: Apply<S>>(
+    store: &S,
+    apply: &A,
+    how: Replay<'_>,
+    number: i64,
+) -> Result<Replayed, BoxError> {
+    let Some((mut txn, stored)) = store.take_dead(number).await? else {
+        return Ok(Replayed::Gone);
+    };
+    let Replay { consumer, identity, in_order } = how;
+    if stored.consumer != consumer.as_str() {
+        store.rollback(txn).await;
+        return Ok(Replayed::OfAnother(stored.consumer));
+    }
+    if in_order && let Some(first) = store.letter_before(&mut txn, &stored).await? {
+        store.rollback(txn).await;
+        return Ok(Replayed::Behind(first));
+    }
+    // A letter that was parked with an id has its receipt; one without gets both now, or turns out to be a copy.
+    let has_receipt = stored.letter.message_id.is_some();
+    let message = match message_of(stored, identity) {
+        Ok(message) => message,
+        Err(reason) => {
+            store.rollback(txn).await;
+            return Ok(Replayed::Failed(reason));
+        }
+    };
+    if !has_receipt && !claim_one(store, &mut txn, consumer, &message).await?.is_fresh() {
+        store.commit(txn, None).await?;
+        return Ok(Replayed::Duplicate);
+    }
+    // Not beside a message that is suspected of ending the process.
+    let turn = Turn::of_process().beside_others().await;
+    let (applied, events) = cause::of_consumer(consumer, apply.apply(&mut txn, &[message])).await;
+    drop(turn);
+    match applied {
+        Ok(()) => {
+            store.commit(txn, None).await?;
+            if events {
+                wake::events_committed();
+            }
+            Ok(Replayed::Applied)
+        }
+        Err(failure) => {
+            store.rollback(txn).await;
+            Ok(Replayed::Failed(describe(failure.error.as_ref())))
+        }
+    }
+}
+
+fn message_of(stored: StoredDeadLetter, identity: &Identity) -> Result<Message, String> {
+    let letter = stored.letter;
+    match letter.message_id {
+        Some(id) => {
+            let id = MessageId::new(id).map_err(|e| e.to_string())?;
+            Ok(Message::new(id, letter.tenant, letter.record))
+        }
+        None => identity.identify(letter.record).map_err(|unfit| unfit.reason),
+    }
+}

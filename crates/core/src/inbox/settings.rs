@@ -1,0 +1,61 @@
+//! Everything that can be set for one consumer.
+
+use std::time::Duration;
+
+use super::identity::{Identity, Limits, Selector};
+use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
+use crate::clock::Clock;
+use crate::inbox::Turn;
+
+/// The settings of one consumer. [`Default`] is right for most; only the id has to be thought about.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the id and the tenant of a message come from. Default: the message key.
+    pub identity: Identity,
+    /// Where to begin when nothing is known.
+    pub start: StartPolicy,
+    /// How large one transaction may grow.
+    pub batch: BatchBounds,
+    /// How many lanes a partition has; keys are hashed onto them.
+    pub lanes: usize,
+    /// How often a failing message is tried.
+    pub retry: RetryPolicy,
+    /// After this many starts without progress messages run one at a time, and one that ends the process as often is
+    /// dead-lettered.
+    pub crash_limit: u32,
+    /// When so many messages were given up in a row, and none was applied in between, no more are given up: something else
+    /// must be wrong. Messages that a handler rejects do not count.
+    pub streak_limit: u32,
+    /// Whose turn it is in this process: see [`Turn`].
+    pub turn: Turn,
+    /// What happens to a message that used up its attempts.
+    pub on_failure: OnFailure,
+    /// What happens to a message older than the purged receipts.
+    pub stale: StalePolicy,
+    /// How long receipts are kept: the dedupe horizon.
+    pub retention: Duration,
+    /// How often receipts are purged.
+    pub purge_every: Duration,
+    /// The time of day that retention goes by.
+    pub clock: Clock,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            identity: Identity { id: Selector::Key, tenant: None, limits: Limits::default() },
+            start: StartPolicy::default(),
+            batch: BatchBounds::default(),
+            lanes: 1,
+            retry: RetryPolicy::default(),
+            crash_limit: 3,
+            streak_limit: 10,
+            turn: Turn::default(),
+            on_failure: OnFailure::default(),
+            stale: StalePolicy::default(),
+            retention: Duration::from_secs(7 * 24 * 60 * 60),
+            purge_every: Duration::from_secs(60 * 60),
+            clock: Clock::system(),
+        }
+    }
+}

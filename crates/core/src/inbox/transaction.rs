@@ -1,0 +1,407 @@
+//! One transaction: claim → handler on the fresh messages → dead letters → position → commit.
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::Engine;
+use super::handler::Apply;
+use super::identity::Unfit;
+use super::log::LogMark;
+use super::policy::{OnFailure, StalePolicy};
+use super::receipt::ReceiptKey;
+use super::stream::Shared;
+use crate::error::{BoxError, describe};
+use crate::failpoint::failpoint;
+use crate::message::{Message, Record};
+use crate::mistake::mistaken;
+use crate::names::Tenant;
+use crate::outbox::cause;
+use crate::outbox::wake;
+use crate::store::{Advance, Claim, Claimed, DeadLetter, InboxStore};
+use crate::store::{ErrorClass, StoreError};
+
+/// A record on its way through the loop: with an identity, or unfit to have one.
+#[derive(Debug)]
+pub(crate) enum Item {
+    Fit(Message, ReceiptKey),
+    Unfit(Box<Unfit>),
+}
+
+impl Item {
+    pub(crate) fn record(&self) -> &Record {
+        match self {
+            Self::Fit(message, _) => message.record(),
+            Self::Unfit(unfit) => &unfit.record,
+        }
+    }
+
+    pub(crate) fn offset(&self) -> i64 {
+        self.record().offset
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fit(message, _) => write!(f, "{} at {}", message.id(), message.record().coordinates()),
+            Self::Unfit(unfit) => f.write_str(&unfit.record.coordinates()),
+        }
+    }
+}
+
+/// What a transaction does with its fresh messages.
+#[derive(Debug, Clone)]
+pub(crate) enum Task {
+    /// Run the handler.
+    Apply,
+    /// Give the (single) message up.
+    Park { error: String, attempts: u32 },
+    /// Run the handler, and undo what it did.
+    Probe,
+}
+
+/// Why a transaction did not commit.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The database is not there.
+    Away(String),
+    /// Something was in the way. Counts, if it was while the handler ran or committed, against a message that ran alone:
+    /// it may itself be what is in the way.
+    Transient { reason: String, counts: bool },
+    /// A statement or the database is wrong; seen at the message at that index, if it is known.
+    Environment { at: Option<usize>, error: BoxError },
+    /// Another process owns the partition.
+    Fenced,
+    /// The message at that index is to blame, if it is known.
+    Failed { at: Option<usize>, error: BoxError },
+    /// The (single) message has ended the process too often, and no message may be given up.
+    KeepsCrashing(String),
+    /// The partition has to be taken over anew, by whomever, although it is still ours.
+    BeginAnew(String),
+    /// A probe found only a copy, or the stream closes.
+    NothingToTry,
+}
+
+impl Trouble {
+    fn new(class: ErrorClass, at: Option<usize>, error: BoxError) -> Self {
+        match class {
+            ErrorClass::Away => Self::Away(describe(error.as_ref())),
+            ErrorClass::Transient => Self::Transient { reason: describe(error.as_ref()), counts: false },
+            ErrorClass::Environment => Self::Environment { at, error },
+            ErrorClass::Fenced => Self::Fenced,
+            ErrorClass::Failed => Self::Failed { at, error },
+        }
+    }
+
+    /// It happened while the handler ran, or at the commit of what it did.
+    fn of_the_handler(mut self) -> Self {
+        if let Self::Transient { counts, .. } = &mut self {
+            *counts = true;
+        }
+        self
+    }
+
+    /// The index counts from the beginning of the batch, not of the part.
+    fn in_part_from(mut self, start: usize) -> Self {
+        if let Self::Environment { at: Some(at), .. } | Self::Failed { at: Some(at), .. } = &mut self {
+            *at += start;
+        }
+        self
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Self::new(error.class, None, error.into())
+    }
+}
+
+impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+    /// Runs a range of items as one transaction in a task of its own: whoever waits for it may go away, the transaction
+    /// still ends as it should, and a panicking handler takes only its transaction with it.
+    pub(crate) async fn transact(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        items: &Arc<Vec<Item>>,
+        range: Range<usize>,
+        task: Task,
+        attempt: Option<i64>,
+    ) -> Result<(), Trouble> {
+        let (engine, shared, items) = (Arc::clone(self), Arc::clone(shared), Arc::clone(items));
+        let start = range.start;
+        // Who runs with an attempt written down has the turn alone already.
+        let beside = match attempt {
+            None => Some(tokio::select! {
+                biased;
+                turn = self.settings.turn.beside_others() => turn,
+                // A suspect may take its time; a stream that closes does not wait for it.
+                () = shared.closing.cancelled() => return Err(Trouble::NothingToTry),
+            }),
+            Some(_) => None,
+        };
+        let running = tokio::spawn(async move {
+            let _beside = beside;
+            let passage = engine.gate.enter().await;
+            let result = engine.transaction(&shared, &items[range], &task, attempt).await;
+            if let Err(Trouble::Transient { counts: true, .. }) = &result {
+                engine.gate.collided(&passage);
+            }
+            result
+        });
+        match running.await {
+            Ok(result) => result.map_err(|trouble| trouble.in_part_from(start)),
+            Err(ended) => Err(Trouble::Failed { at: None, error: panic_error(ended) }),
+        }
+    }
+
+    async fn transaction(
+        &self,
+        shared: &Shared,
+        items: &[Item],
+        task: &Task,
+        attempt: Option<i64>,
+    ) -> Result<(), Trouble> {
+        let began = Instant::now();
+        let (candidates, mut collisions) = first_copies(items);
+        let claims: Vec<Claim<'_>> = candidates
+            .iter()
+            .map(|(_, key, message)| Claim {
+                key: *key,
+                tenant: message.tenant().as_str(),
+                message_id: message.id().as_str(),
+            })
+            .collect();
+        let claimed = self.store.claim(&self.consumer, &claims).await?;
+        let Claimed { mut txn, fresh, .. } = claimed;
+        collisions.extend(claimed.collisions.into_iter().map(|at| candidates[at].0));
+        failpoint("after-claim");
+
+        let mut fresh: Vec<(usize, Message)> = candidates
+            .iter()
+            .zip(fresh)
+            .filter(|(_, fresh)| *fresh)
+            .map(|((at, _, message), _)| (*at, (*message).clone()))
+            .collect();
+        let mut letters: Vec<DeadLetter> = items.iter().filter_map(unfit_letter).collect();
+        letters.extend(collisions.iter().filter_map(|at| collision_letter(&items[*at])));
+        let duplicates = (items.len() - letters.len() - fresh.len()) as u64;
+
+        let prepared = self.set_aside(&mut txn, shared, task, &mut fresh, &mut letters).await;
+        let (result, events) = match prepared {
+            Ok(()) => cause::of_consumer(&self.consumer, self.run_handler(&mut txn, &fresh)).await,
+            Err(trouble) => (Err(trouble), false),
+        };
+        let result = match result {
+            Ok(()) if !letters.is_empty() => {
+                // Replays go by the order in which they are written.
+                letters.sort_by_key(|letter| letter.record.offset);
+                self.store.park(&mut txn, &self.consumer, &letters).await.map_err(Trouble::from)
+            }
+            other => other,
+        };
+        if let Err(trouble) = result {
+            self.store.rollback(txn).await;
+            return Err(trouble);
+        }
+        if matches!(task, Task::Probe) {
+            self.store.rollback(txn).await;
+            return if fresh.is_empty() { Err(Trouble::NothingToTry) } else { Ok(()) };
+        }
+        failpoint("after-handler");
+
+        let offsets: Vec<i64> = items.iter().map(Item::offset).collect();
+        let mark = items.last().map(|item| LogMark::of(item.record()));
+        let mut progress = shared.progress_if_done(&offsets, mark);
+        // With several lanes the position may end up between the records of this batch.
+        let below = items.iter().rev().find(|item| Some(item.offset()) < progress.next_offset);
+        if let Some(below) = below
+            && progress.mark.is_none_or(|mark| mark.offset < below.offset())
+        {
+            progress.mark = Some(LogMark::of(below.record()));
+        }
+        let advance = shared.owner.get().filter(|_| shared.positioned).map(|owner| Advance {
+            owner,
+            progress,
+            applied: fresh.len() as u64,
+            duplicates,
+            settled_attempt: attempt,
+        });
+        if mistaken("AckBeforeCommit") {
+            shared.settle(&offsets, mark, &progress);
+        }
+        self.store.commit(txn, advance).await.map_err(|e| self.not_committed(shared, e))?;
+        failpoint("after-commit");
+        if !fresh.is_empty() {
+            self.streak.one_applied();
+        }
+        if events {
+            wake::events_committed();
+        }
+        shared.settle(&offsets, mark, &progress);
+
+        self.meters.applied.increment(fresh.len() as u64);
+        self.meters.duplicate.increment(duplicates);
+        self.meters.dead.increment(letters.len() as u64);
+        self.meters.committed(items.len(), began.elapsed());
+        Ok(())
+    }
+
+    /// A commit that failed, or whose answer got lost. One lane runs its batch again and finds out. Of several lanes nobody
+    /// could tell any more how many commits the database must know, so the partition begins anew.
+    fn not_committed(&self, shared: &Shared, error: StoreError) -> Trouble {
+        let unknown = error.class == ErrorClass::Away;
+        if unknown && shared.lanes.len() > 1 && shared.owner.get().is_some() {
+            return Trouble::BeginAnew(describe(&error));
+        }
+        Trouble::from(error).of_the_handler()
+    }
+
+    /// Moves the fresh messages that must not be applied now to the dead letters.
+    async fn set_aside(
+        &self,
+        txn: &mut S::Txn,
+        shared: &Shared,
+        task: &Task,
+        fresh: &mut Vec<(usize, Message)>,
+        letters: &mut Vec<DeadLetter>,
+    ) -> Result<(), Trouble> {
+        if let Task::Park { error, attempts } = task {
+            letters.extend(fresh.drain(..).map(|(_, message)| letter(&message, error.clone(), *attempts)));
+            return Ok(());
+        }
+        if self.settings.stale == StalePolicy::Park
+            && let Some(horizon) = self.store.purged_before(txn, &self.consumer).await?
+        {
+            divert(
+                fresh,
+                letters,
+                |m| m.record().timestamp_ms.is_some_and(|t| t < horizon),
+                || {
+                    "older than the receipts that are still kept, so it may be a duplicate (stale = \"park\")"
+                        .to_owned()
+                },
+            );
+        }
+        if self.settings.on_failure == OnFailure::ParkKey {
+            let keys: Vec<&[u8]> = fresh.iter().filter_map(|(_, m)| m.key()).collect();
+            if !keys.is_empty() {
+                let parked: HashSet<Vec<u8>> =
+                    self.store.parked_keys(txn, &shared.key, &keys).await?.into_iter().collect();
+                // Behind a letter of this very batch, too.
+                let here: Vec<(Bytes, i64)> = letters
+                    .iter()
+                    .filter_map(|letter| Some((letter.record.key.clone()?, letter.record.offset)))
+                    .collect();
+                let behind =
+                    |key: &[u8], at| here.iter().any(|(parked, offset)| *parked == key && *offset < at);
+                divert(
+                    fresh,
+                    letters,
+                    |m| m.key().is_some_and(|key| parked.contains(key) || behind(key, m.record().offset)),
+                    || {
+                        "parked behind an earlier dead letter of the same key; replay that one first"
+                            .to_owned()
+                    },
+                );
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_handler(&self, txn: &mut S::Txn, fresh: &[(usize, Message)]) -> Result<(), Trouble> {
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        failpoint("before-handler");
+        let messages: Vec<Message> = fresh.iter().map(|(_, message)| message.clone()).collect();
+        self.apply.apply(txn, &messages).await.map_err(|failure| {
+            let class = S::classify(failure.error.as_ref() as &(dyn Error + 'static));
+            let at = failure.at.and_then(|at| fresh.get(at)).map(|(item, _)| *item);
+            Trouble::new(class, at, failure.error).of_the_handler()
+        })
+    }
+}
+
+/// The first copy of each message in the batch; later copies are duplicates without asking the database. Also the places of
+/// messages that are no copies although they have the key of an earlier one.
+fn first_copies(items: &[Item]) -> (Vec<(usize, ReceiptKey, &Message)>, Vec<usize>) {
+    let mut seen: HashMap<ReceiptKey, &Message> = HashMap::with_capacity(items.len());
+    let (mut first, mut collisions) = (Vec::with_capacity(items.len()), Vec::new());
+    for (at, item) in items.iter().enumerate() {
+        let Item::Fit(message, key) = item else { continue };
+        match seen.insert(*key, message) {
+            None => first.push((at, *key, message)),
+            Some(other) if (other.tenant(), other.id()) == (message.tenant(), message.id()) => {}
+            Some(other) => {
+                seen.insert(*key, other);
+                collisions.push(at);
+            }
+        }
+    }
+    (first, collisions)
+}
+
+fn divert(
+    fresh: &mut Vec<(usize, Message)>,
+    letters: &mut Vec<DeadLetter>,
+    chosen: impl Fn(&Message) -> bool,
+    why: impl Fn() -> String,
+) {
+    fresh.retain(|(_, message)| {
+        let goes = chosen(message);
+        if goes {
+            letters.push(letter(message, why(), 0));
+        }
+        !goes
+    });
+}
+
+fn letter(message: &Message, error: String, attempts: u32) -> DeadLetter {
+    DeadLetter {
+        tenant: message.tenant().clone(),
+        message_id: Some(message.id().as_str().to_owned()),
+        record: message.record().clone(),
+        error,
+        attempts,
+    }
+}
+
+fn unfit_letter(item: &Item) -> Option<DeadLetter> {
+    match item {
+        Item::Fit(..) => None,
+        Item::Unfit(unfit) => Some(DeadLetter {
+            tenant: Tenant::none(),
+            message_id: None,
+            record: unfit.record.clone(),
+            error: unfit.reason.clone(),
+            attempts: 0,
+        }),
+    }
+}
+
+/// It has no receipt of its own, so nobody could tell its copies.
+fn collision_letter(item: &Item) -> Option<DeadLetter> {
+    let Item::Fit(message, _) = item else { return None };
+    let error = "its receipt has the key of another message's receipt, which nobody meets by accident: the id was made up to \
+                 collide. It was not applied";
+    Some(DeadLetter { message_id: None, ..letter(message, format!("message {}: {error}", message.id()), 0) })
+}
+
+fn panic_error(ended: tokio::task::JoinError) -> BoxError {
+    if !ended.is_panic() {
+        return ended.into();
+    }
+    let panic = ended.into_panic();
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    format!("the handler panicked: {text}").into()
+}

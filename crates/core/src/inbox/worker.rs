@@ -1,0 +1,264 @@
+//! The Rust interface: describe an inbox, give it a handler, run it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use serde::de::DeserializeOwned;
+
+use super::Engine;
+use super::handler::{Apply, AsBatch, BatchFn, ByMessage, ByPayload, Handler, HandlerFn, OneByOne, TypedFn};
+use super::identity::Selector;
+use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
+use super::purge::purge_loop;
+use super::settings::Settings;
+use super::stream::Stream;
+use crate::error::{BoxError, describe};
+use crate::monitor::Monitor;
+use crate::names::{ConsumerName, NameError};
+use crate::source::{Intake, Source};
+use crate::store::{InboxStore, Retention, Store};
+
+/// An inbox that is being described. Ends with one of [`Inbox::handler`], [`Inbox::typed`], [`Inbox::batch_handler`] or
+/// [`Inbox::service`].
+#[derive(Debug, Clone)]
+pub struct Inbox<S> {
+    store: S,
+    consumer: ConsumerName,
+    settings: Settings,
+    monitor: Monitor,
+}
+
+impl<S: Store> Inbox<S> {
+    /// An inbox of this consumer in this store. The name is part of the dedupe key: choose it once.
+    pub fn new(consumer: impl Into<String>, store: S) -> Result<Self, NameError> {
+        Ok(Self {
+            store,
+            consumer: ConsumerName::new(consumer)?,
+            settings: Settings::default(),
+            monitor: Monitor::default(),
+        })
+    }
+
+    pub(crate) fn store(&self) -> &S {
+        &self.store
+    }
+
+    pub(crate) fn consumer(&self) -> &ConsumerName {
+        &self.consumer
+    }
+
+    /// Where the stable id of a message comes from. Default: the message key.
+    #[must_use]
+    pub fn id(mut self, selector: Selector) -> Self {
+        self.settings.identity.id = selector;
+        self
+    }
+
+    /// Where the tenant of a message comes from. Default: no tenants.
+    #[must_use]
+    pub fn tenant(mut self, selector: Selector) -> Self {
+        self.settings.identity.tenant = Some(selector);
+        self
+    }
+
+    /// Where to begin when no position is known. Default: the oldest message.
+    #[must_use]
+    pub fn start(mut self, policy: StartPolicy) -> Self {
+        self.settings.start = policy;
+        self
+    }
+
+    /// How large one transaction may grow.
+    #[must_use]
+    pub fn batch(mut self, bounds: BatchBounds) -> Self {
+        self.settings.batch = bounds;
+        self
+    }
+
+    /// How many lanes each partition has; the keys are hashed onto them.
+    #[must_use]
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.settings.lanes = lanes.max(1);
+        self
+    }
+
+    /// How often a failing message is tried.
+    #[must_use]
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.settings.retry = policy;
+        self
+    }
+
+    /// What happens to a message that used up its attempts. Default: park it.
+    #[must_use]
+    pub fn on_failure(mut self, policy: OnFailure) -> Self {
+        self.settings.on_failure = policy;
+        self
+    }
+
+    /// What happens to a message older than the purged receipts. Default: apply it.
+    #[must_use]
+    pub fn stale(mut self, policy: StalePolicy) -> Self {
+        self.settings.stale = policy;
+        self
+    }
+
+    /// How long receipts are kept. Must be longer than any message can come back.
+    #[must_use]
+    pub fn retention(mut self, keep: Duration) -> Self {
+        self.settings.retention = keep;
+        self
+    }
+
+    /// All settings at once.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Where the loops report how they are.
+    #[must_use]
+    pub fn monitor(mut self, monitor: Monitor) -> Self {
+        self.monitor = monitor;
+        self
+    }
+
+    /// A handler for each message: `async fn(&mut Conn, &Message) -> oncebox::Result`, or an async closure.
+    pub fn handler<F: HandlerFn<S>>(self, handler: F) -> Worker<S, OneByOne<ByMessage<F>>> {
+        self.apply(OneByOne(ByMessage(handler)))
+    }
+
+    /// A handler for each message's JSON payload: `async fn(&mut Conn, T) -> oncebox::Result`.
+    pub fn typed<F, T>(self, handler: F) -> Worker<S, OneByOne<ByPayload<F, T>>>
+    where
+        F: TypedFn<S, T>,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.apply(OneByOne(ByPayload::new(handler)))
+    }
+
+    /// A handler for the fresh messages of a batch: `async fn(&mut Conn, &[Message]) -> oncebox::Result`.
+    pub fn batch_handler<F: BatchFn<S>>(self, handler: F) -> Worker<S, AsBatch<F>> {
+        self.apply(AsBatch(handler))
+    }
+
+    /// A handler that is a type of its own.
+    pub fn service<H: Handler<S>>(self, handler: H) -> Worker<S, OneByOne<H>> {
+        self.apply(OneByOne(handler))
+    }
+
+    /// Anything that can apply a batch: what the methods above wrap handlers into.
+    pub fn apply<A: Apply<S>>(self, apply: A) -> Worker<S, A> {
+        Worker { engine: Engine::new(self.store, apply, self.consumer, self.settings, self.monitor) }
+    }
+}
+
+/// An inbox with its handler, ready to run.
+pub struct Worker<S, A> {
+    engine: Arc<Engine<S, A>>,
+}
+
+impl<S, A> std::fmt::Debug for Worker<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("consumer", &self.engine.consumer).finish_non_exhaustive()
+    }
+}
+
+impl<S: InboxStore, A: Apply<S>> Worker<S, A> {
+    /// Applies what the source delivers until `shutdown` completes; then ends the transactions in flight, acknowledges
+    /// what is done and returns. Purges old receipts meanwhile.
+    pub async fn run(
+        self,
+        source: impl Source,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), BoxError> {
+        let stop = CancellationToken::new();
+        let retention =
+            vec![Retention { consumer: self.engine.consumer.clone(), keep: self.engine.settings.retention }];
+        let mut purge = tokio::spawn(purge_loop(
+            self.engine.store.clone(),
+            retention,
+            self.engine.settings.purge_every,
+            self.engine.settings.clock,
+            self.engine.monitor.clone(),
+            stop.clone(),
+        ));
+        let mut serving = tokio::spawn(self.serve(source, stop.clone()));
+        // Before the stop only a panic ends one of them, and half an inbox is none: the other one ends too.
+        let early = tokio::select! {
+            biased;
+            ended = &mut serving => Some(ended),
+            ended = &mut purge => Some(ended),
+            () = shutdown => None,
+        };
+        stop.cancel();
+        if let Some(ended) = early {
+            return Ok(ended?);
+        }
+        serving.await?;
+        purge.await?;
+        Ok(())
+    }
+}
+
+impl<S: InboxStore, A: Apply<S>> Worker<S, A> {
+    /// Applies what the source delivers until `stop`, and nothing else: for a process that purges on its own. A source
+    /// that ends early is started again with backoff.
+    pub async fn serve(self, source: impl Source, stop: CancellationToken) {
+        let source = Arc::new(source);
+        let health = self.engine.monitor.register(format!("source:{}", self.engine.consumer), "");
+        health.idle();
+        let backoff = RetryPolicy { backoff_min: Duration::from_millis(500), ..RetryPolicy::default() };
+        let mut ended_early = 0;
+        while !stop.is_cancelled() {
+            let running = {
+                let (source, intake, stop) = (Arc::clone(&source), self.intake(), stop.clone());
+                tokio::spawn(async move { source.run(intake, stop).await })
+            };
+            let reason = match running.await {
+                Ok(Ok(())) if stop.is_cancelled() => break,
+                Ok(Ok(())) => "the source ended without being told to".to_owned(),
+                Ok(Err(e)) => describe(e.as_ref()),
+                Err(panic) => format!("the source panicked: {panic}"),
+            };
+            ended_early += 1;
+            health.failed(&reason);
+            error!(consumer = %self.engine.consumer, reason, "the source ended; starting it again");
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(backoff.delay(ended_early)) => {}
+            }
+            health.idle();
+        }
+        info!(consumer = %self.engine.consumer, "stopped");
+    }
+
+    /// What a source needs to deliver to this inbox: for sources of your own.
+    #[must_use]
+    pub fn intake(&self) -> Intake {
+        let engine = Arc::clone(&self.engine);
+        let runtime = tokio::runtime::Handle::current();
+        Intake {
+            consumer: self.engine.consumer.as_str().into(),
+            start: self.engine.settings.start,
+            monitor: self.engine.monitor.clone(),
+            opener: Arc::new(move |open| {
+                let settings = &engine.settings;
+                let stream = Stream::new(
+                    engine.consumer.clone(),
+                    open,
+                    settings.lanes,
+                    settings.batch,
+                    settings.clock,
+                );
+                runtime.spawn(Arc::clone(&engine).run_partition(stream.clone()));
+                stream
+            }),
+        }
+    }
+}

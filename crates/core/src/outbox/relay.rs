@@ -1,0 +1,207 @@
+//! The relay: moves events from the outbox to their sinks, in order for each topic and key, at least once.
+//!
+//! The work is cut into units, a topic and a group of shards each. A unit reads what is pending, delivers it, settles it, and
+//! begins anew; so no two batches ever hold the same key, whatever the sink does with a batch is settled before the next is
+//! read, and a topic that cannot be delivered stops nobody else.
+//!
+//! Two relays may believe to own a shard for a moment: one that was frozen and woke up. Each of them publishes what is
+//! pending from its beginning, in order and without gaps; what a consumer sees for the first time is then still in order.
+
+mod dispatch;
+mod housekeeping;
+mod leases;
+mod no_sink;
+mod routes;
+mod shards;
+mod unit;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, counter, gauge};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use self::dispatch::Dispatcher;
+pub use self::housekeeping::purge_published_loop;
+use self::routes::Routes;
+use self::shards::Shards;
+
+use super::sink::{AnySink, Sink};
+use crate::error::BoxError;
+use crate::inbox::BatchBounds;
+use crate::monitor::Monitor;
+use crate::store::OutboxAdmin;
+
+/// How often published events are looked through.
+const HOUSEKEEPING: Duration = Duration::from_secs(60);
+
+/// How a relay works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelaySettings {
+    /// What `oncebox status` calls this relay. Default: the process id.
+    pub name: String,
+    /// The CloudEvents source of events that name none. Default: `oncebox`.
+    pub source: String,
+    /// How long published events stay in the table. Default: not at all.
+    pub keep: Duration,
+    /// How long a shard stays with a relay that is not heard of. Default: ten seconds.
+    pub lease: Duration,
+    /// How many events, and bytes, one batch may have. Default: 4000, 4 MiB.
+    pub batch: BatchBounds,
+    /// The longest wait between two looks at the outbox. Default: 250 ms.
+    pub poll: Duration,
+}
+
+impl Default for RelaySettings {
+    fn default() -> Self {
+        Self {
+            name: format!("process {}", std::process::id()),
+            source: "oncebox".to_owned(),
+            keep: Duration::ZERO,
+            lease: Duration::from_secs(10),
+            batch: BatchBounds { messages: 4000, bytes: 4 * 1024 * 1024 },
+            poll: Duration::from_millis(250),
+        }
+    }
+}
+
+/// A relay that is being described. Ends with [`Relay::run`] or [`Relay::serve`].
+pub struct Relay<S> {
+    store: S,
+    settings: RelaySettings,
+    monitor: Monitor,
+    routes: Vec<(String, Arc<dyn AnySink>)>,
+    rest: Option<Arc<dyn AnySink>>,
+}
+
+impl<S: OutboxAdmin> Relay<S> {
+    /// A relay for the outbox of this store.
+    pub fn new(store: S) -> Self {
+        Self {
+            store,
+            settings: RelaySettings::default(),
+            monitor: Monitor::default(),
+            routes: Vec::new(),
+            rest: None,
+        }
+    }
+
+    /// Where the events of these topics go: a name, or a pattern in which `*` stands for anything. The first route that
+    /// fits is taken.
+    #[must_use]
+    pub fn route(mut self, topics: impl Into<String>, sink: impl Sink) -> Self {
+        self.routes.push((topics.into(), Arc::new(sink)));
+        self
+    }
+
+    /// Where all other events go. Without it they are parked.
+    #[must_use]
+    pub fn sink(mut self, sink: impl Sink) -> Self {
+        self.rest = Some(Arc::new(sink));
+        self
+    }
+
+    /// All settings at once.
+    #[must_use]
+    pub fn settings(mut self, settings: RelaySettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Where the loops report how they are.
+    #[must_use]
+    pub fn monitor(mut self, monitor: Monitor) -> Self {
+        self.monitor = monitor;
+        self
+    }
+
+    /// Publishes until `shutdown` completes; then waits for what is under way and gives its shards back.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), BoxError> {
+        let stop = CancellationToken::new();
+        let mut serving = tokio::spawn(self.serve(stop.clone()));
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            // Only a panic ends it before it is told to.
+            ended = &mut serving => return Ok(ended?),
+        }
+        stop.cancel();
+        Ok(serving.await?)
+    }
+
+    /// Publishes until `stop`; then waits for what is under way, for a bounded time, and gives its shards back. Also removes
+    /// published events when their time is over.
+    pub async fn serve(self, stop: CancellationToken) {
+        let routes = Routes::new(self.routes, self.rest, &self.monitor);
+        let inner = Arc::new(Inner {
+            store: self.store,
+            id: Uuid::now_v7(),
+            source: self.settings.source.as_str().into(),
+            shards: Shards::new(self.settings.lease),
+            leasing: tokio::sync::Mutex::new(false),
+            meters: Meters::new(),
+            settings: self.settings,
+            monitor: self.monitor,
+        });
+        let dispatcher = Dispatcher::new(Arc::clone(&inner), routes);
+        // The leases outlive the stop: what is under way still needs them.
+        let drained = CancellationToken::new();
+        let dispatch = async {
+            dispatcher.run(&stop).await;
+            drained.cancel();
+        };
+        let house = purge_published_loop(
+            inner.store.clone(),
+            inner.settings.keep,
+            HOUSEKEEPING,
+            inner.monitor.clone(),
+            stop.clone(),
+        );
+        tokio::join!(dispatch, inner.keep_leases(&drained), house);
+    }
+}
+
+impl<S> fmt::Debug for Relay<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let routes: Vec<&str> = self.routes.iter().map(|(topics, _)| topics.as_str()).collect();
+        f.debug_struct("Relay")
+            .field("settings", &self.settings)
+            .field("routes", &routes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the tasks of a relay share.
+struct Inner<S> {
+    store: S,
+    id: Uuid,
+    source: Arc<str>,
+    settings: RelaySettings,
+    monitor: Monitor,
+    shards: Shards,
+    /// Held while leases are asked for or given back; true when the relay has left.
+    leasing: tokio::sync::Mutex<bool>,
+    meters: Meters,
+}
+
+/// The metrics of all relays of this process. No topic, key or id ever becomes a label.
+struct Meters {
+    published: Counter,
+    retried: Counter,
+    parked: Counter,
+    shards: Gauge,
+}
+
+impl Meters {
+    fn new() -> Self {
+        Self {
+            published: counter!("oncebox_relay_published_total"),
+            retried: counter!("oncebox_relay_retried_total"),
+            parked: counter!("oncebox_relay_parked_total"),
+            shards: gauge!("oncebox_relay_shards"),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Health: does the database answer, and is it set up so that the promise holds?
+
+use std::future::Future;
+
+use super::StoreResult;
+
+/// One finding of a health check, for `oncebox check`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub level: FindingLevel,
+    /// What was looked at.
+    pub subject: String,
+    /// What was found, and what to do.
+    pub detail: String,
+}
+
+/// How bad a [`Finding`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FindingLevel {
+    /// As it should be.
+    Ok,
+    /// Works, with a risk.
+    Warning,
+    /// Does not work.
+    Error,
+}
+
+/// What `oncebox check` and the health loop ask a database.
+pub trait Check: Clone + Send + Sync + 'static {
+    /// Whether the database answers and takes writes.
+    fn ping(&self) -> impl Future<Output = StoreResult<()>> + Send;
+
+    /// Looks at schema, durability settings and roles.
+    fn check(&self) -> impl Future<Output = StoreResult<Vec<Finding>>> + Send;
+}

@@ -1,0 +1,115 @@
+//! What oncebox needs from a database: one trait for each concern, and in every store one file for each trait.
+//!
+//! [`Store`] is the hot path, one transaction per batch. Around it are [`Positions`], [`DeadLetters`] and [`Purge`]; all
+//! four together are an [`InboxStore`], which an inbox runs on. [`Outbox`] is what a relay needs. [`Migrate`], [`Check`] and
+//! [`Status`] are for those who look after the database; with the rest they are [`Admin`] and [`OutboxAdmin`].
+//!
+//! Until 1.0 only the stores of this project implement them, and the conformance suite in `oncebox-testkit` says what they
+//! must do.
+
+mod check;
+mod dead;
+mod error;
+pub mod headers_json;
+mod migrate;
+mod outbox;
+mod position;
+mod purge;
+mod status;
+
+use std::error::Error;
+use std::future::Future;
+use std::ops::DerefMut;
+
+pub use check::{Check, Finding, FindingLevel};
+pub use dead::{DeadFilter, DeadLetter, DeadLetters, DeadSummary, MAX_SUMMARY_BYTES, StoredDeadLetter};
+pub use error::{ErrorClass, StoreError, StoreResult};
+pub use migrate::{Migrate, Migration};
+pub use outbox::{
+    EventFilter, EventState, HeldEvent, Lease, Leases, Outbox, OutboxAdmin, OutboxEntry, OutboxStatus,
+    ParkedEvent, SHARDS, Settlement, ShardStatus, StoredEvent, Sweep,
+};
+pub use position::{Advance, Ownership, PositionKey, Positions, Progress};
+pub use purge::{PassEnd, Purge, PurgePass, PurgeProgress, Purged, Retention};
+pub use status::{ConsumerStatus, PositionStatus, Status, StoreStatus};
+
+use crate::inbox::ReceiptKey;
+use crate::names::ConsumerName;
+
+/// A receipt that a batch wants to write.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    /// The unique key.
+    pub key: ReceiptKey,
+    /// The tenant, `""` when none.
+    pub tenant: &'a str,
+    /// The message id.
+    pub message_id: &'a str,
+}
+
+/// An open transaction with its receipts written.
+#[derive(Debug)]
+pub struct Claimed<T> {
+    /// The transaction; dropping it undoes everything.
+    pub txn: T,
+    /// For each claim, in the order given: true if no receipt existed.
+    pub fresh: Vec<bool>,
+    /// The indexes of claims that are not fresh although their message was never applied: the receipt with their key
+    /// belongs to another message. Nobody meets that by accident.
+    pub collisions: Vec<usize>,
+}
+
+/// The hot path of a database.
+///
+/// Invariants every store keeps:
+/// - receipts, the handler's effect and the position commit together or not at all;
+/// - a receipt that exists only in another open transaction is waited for, never guessed about;
+/// - a transaction that is dropped, or whose state is unknown, closes its connection instead of returning it to a pool;
+/// - waits are bounded by the server's own settings, not by dropping futures.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// What handlers get: the driver's connection, inside the transaction.
+    type Conn: Send;
+
+    /// An open transaction.
+    type Txn: DerefMut<Target = Self::Conn> + Send;
+
+    /// Opens a transaction and writes the receipts. It is one step because in some databases (MongoDB) a duplicate
+    /// aborts the transaction, and only the store can begin anew without it. The keys are distinct.
+    fn claim(
+        &self,
+        consumer: &ConsumerName,
+        claims: &[Claim<'_>],
+    ) -> impl Future<Output = StoreResult<Claimed<Self::Txn>>> + Send;
+
+    /// Writes receipts inside a transaction that somebody else began and will commit: the bare claim. In a database where
+    /// a duplicate aborts the transaction this may be an error that says so.
+    fn claim_within(
+        &self,
+        conn: &mut Self::Conn,
+        consumer: &ConsumerName,
+        claims: &[Claim<'_>],
+    ) -> impl Future<Output = StoreResult<Vec<bool>>> + Send;
+
+    /// Moves the position, checked against the owner's epoch, and commits. `None` for sources without positions.
+    fn commit(
+        &self,
+        txn: Self::Txn,
+        advance: Option<Advance<'_>>,
+    ) -> impl Future<Output = StoreResult<()>> + Send;
+
+    /// Undoes the transaction and makes its connection usable again.
+    fn rollback(&self, txn: Self::Txn) -> impl Future<Output = ()> + Send;
+
+    /// Tells apart what a handler or a statement returned, looking through its causes.
+    fn classify(error: &(dyn Error + 'static)) -> ErrorClass;
+}
+
+/// A database that an inbox can run on.
+pub trait InboxStore: Store + Positions + DeadLetters + Purge {}
+
+impl<S: Store + Positions + DeadLetters + Purge> InboxStore for S {}
+
+/// A database that can be looked after: everything but the outbox. Never on the hot path.
+pub trait Admin: InboxStore + Migrate + Check + Status {}
+
+impl<S: InboxStore + Migrate + Check + Status> Admin for S {}
