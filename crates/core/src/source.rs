@@ -37,12 +37,34 @@ pub struct OpenStream {
     /// Whether offsets order the messages and a position is kept in the database. Kafka: yes. RabbitMQ, HTTP: no; those are
     /// told of each settled message by `on_settled`.
     pub positioned: bool,
-    /// Called after the commit with the offsets (or delivery numbers) that are settled: applied, skipped or parked.
+    /// Called after each commit with what became of its messages.
     pub on_settled: Option<OnSettled>,
 }
 
 /// See [`OpenStream::on_settled`].
-pub type OnSettled = Box<dyn Fn(&[i64]) + Send + Sync>;
+pub type OnSettled = Box<dyn Fn(&[Settled]) + Send + Sync>;
+
+/// A message that is settled: nothing more happens to it, and that is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settled {
+    /// Its offset or delivery number, as the source gave it.
+    pub offset: i64,
+    /// What became of it.
+    pub answer: Answer,
+}
+
+/// What became of a message. Whatever it is, the message may be acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// Its effect is in the database.
+    Applied,
+    /// It was applied before, and skipped now.
+    Duplicate,
+    /// It was given up and is kept as a dead letter.
+    Parked,
+}
 
 impl fmt::Debug for OpenStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -22,7 +22,7 @@ use crate::message::Record;
 use crate::mistake::mistaken;
 use crate::monitor::lock;
 use crate::names::ConsumerName;
-use crate::source::{OnSettled, OpenStream};
+use crate::source::{OnSettled, OpenStream, Settled};
 use crate::store::{Ownership, PositionKey, Progress};
 
 /// The most offsets that may be received and not yet passed. With several lanes one slow message would otherwise let the
@@ -327,8 +327,12 @@ impl Shared {
         }
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.told(progress);
+    }
+
+    /// Tells the source what became of the messages of a commit, if it wants to know.
+    pub(crate) fn answer(&self, settled: impl FnOnce() -> Vec<Settled>) {
         if let Some(on_settled) = &self.on_settled {
-            on_settled(offsets);
+            on_settled(&settled());
         }
     }
 

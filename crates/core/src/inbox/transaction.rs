@@ -23,6 +23,7 @@ use crate::mistake::mistaken;
 use crate::names::Tenant;
 use crate::outbox::cause;
 use crate::outbox::wake;
+use crate::source::{Answer, Settled};
 use crate::store::{Advance, Claim, Claimed, DeadLetter, InboxStore};
 use crate::store::{ErrorClass, StoreError};
 
@@ -244,6 +245,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
             wake::events_committed();
         }
         shared.settle(&offsets, mark, &progress);
+        shared.answer(|| answers(items, &fresh, &letters));
 
         self.meters.applied.increment(fresh.len() as u64);
         self.meters.duplicate.increment(duplicates);
@@ -345,6 +347,23 @@ fn first_copies(items: &[Item]) -> (Vec<(usize, ReceiptKey, &Message)>, Vec<usiz
         }
     }
     (first, collisions)
+}
+
+/// What became of the items of a transaction that has committed.
+fn answers(items: &[Item], fresh: &[(usize, Message)], letters: &[DeadLetter]) -> Vec<Settled> {
+    let mut answers = vec![Answer::Duplicate; items.len()];
+    for (at, _) in fresh {
+        answers[*at] = Answer::Applied;
+    }
+    let parked: HashSet<i64> = letters.iter().map(|letter| letter.record.offset).collect();
+    items
+        .iter()
+        .zip(answers)
+        .map(|(item, answer)| {
+            let offset = item.offset();
+            Settled { offset, answer: if parked.contains(&offset) { Answer::Parked } else { answer } }
+        })
+        .collect()
 }
 
 fn divert(
