@@ -7,14 +7,13 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 use super::Engine;
-use super::blame::{Blame, Next};
 use super::guard::Guarded;
 use super::handler::Apply;
-use super::isolation::cut;
+use super::isolation::{Blame, Next, Others, cut};
+use super::item::Item;
+use super::partition::Partition;
 use super::policy::RetryPolicy;
-use super::probe::Others;
-use super::stream::Shared;
-use super::transaction::{Item, Task, Trouble};
+use super::transaction::{Task, Trouble};
 use crate::error::describe;
 use crate::mistake::mistaken;
 use crate::monitor::LoopHandle;
@@ -35,7 +34,7 @@ const TROUBLES_BEFORE_CUT: u32 = 2;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Every message is applied, skipped or parked.
-    Settled,
+    Finished,
     /// The stream closes; what is left will be delivered again.
     Closing,
     /// The partition stands still, for this reason.
@@ -65,10 +64,10 @@ impl Part {
     }
 }
 
-/// Where the batch comes from.
+/// A batch of a lane.
 #[derive(Clone, Copy)]
-pub(crate) struct Settling<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
+pub(crate) struct Batch<'a> {
+    pub(crate) partition: &'a Arc<Partition>,
     pub(crate) lane: usize,
     pub(crate) items: &'a Arc<Vec<Item>>,
     /// Set when the batch is one message under the crash guard.
@@ -77,16 +76,16 @@ pub(crate) struct Settling<'a> {
 }
 
 impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
-    /// Settles all items in their order.
-    pub(crate) async fn settle(self: &Arc<Self>, batch: Settling<'_>) -> End {
-        let Settling { shared, items, health, .. } = batch;
+    /// Settles all messages in their order, or says why not.
+    pub(crate) async fn finish(self: &Arc<Self>, batch: Batch<'_>) -> End {
+        let Batch { partition, items, health, .. } = batch;
         // Parts still to do, the next one on top. Parts run strictly one after another, so order per key holds.
         let mut parts = vec![Part::of(0..items.len())];
         while let Some(mut part) = parts.pop() {
             let (range, task) = (part.range.clone(), part.task.clone());
             let run = match batch.guarded {
-                Some(guarded) => self.transact_alone(shared, items, range, task, guarded).await,
-                None => self.transact(shared, items, range, task, None).await,
+                Some(guarded) => self.transact_alone(partition, items, range, task, guarded).await,
+                None => self.transact(partition, items, range, task, None).await,
             };
             let trouble = match run {
                 Ok(()) => {
@@ -111,45 +110,45 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
                     parts.push(part);
                     tokio::select! {
                         biased;
-                        () = shared.closing.cancelled() => return End::Closing,
+                        () = partition.closing.cancelled() => return End::Closing,
                         () = tokio::time::sleep(wait) => {}
                     }
                 }
             }
         }
-        End::Settled
+        End::Finished
     }
 
-    async fn after_trouble(self: &Arc<Self>, batch: Settling<'_>, part: &mut Part, trouble: Trouble) -> Next {
-        let Settling { shared, items, health, .. } = batch;
+    async fn after_trouble(self: &Arc<Self>, batch: Batch<'_>, part: &mut Part, trouble: Trouble) -> Next {
+        let Batch { partition, items, health, .. } = batch;
         let item = &items[part.range.start];
         match trouble {
             Trouble::Fenced => {
-                shared.mark_fenced();
+                partition.mark_fenced();
                 Next::Stop(
                     "another process has taken over this partition; nothing of the last batch was applied here"
                         .to_owned(),
                 )
             }
             Trouble::BeginAnew(reason) => {
-                shared.begin_anew();
+                partition.begin_anew();
                 Next::Stop(format!("the answer to a commit got lost, so the partition begins anew: {reason}"))
             }
             Trouble::KeepsCrashing(reason) => {
-                shared.keep_attempts();
+                partition.keep_attempts();
                 Next::Stop(format!(
                     "halted at {item}: {reason}. To try it again: `oncebox position move --consumer {} --topic {} \
                      --partition {} --to {}`; to skip it, --to {} with --accept-loss",
-                    shared.key.consumer,
-                    shared.key.topic,
-                    shared.key.partition,
+                    partition.key.consumer,
+                    partition.key.topic,
+                    partition.key.partition,
                     item.offset(),
                     item.offset() + 1
                 ))
             }
             Trouble::Away(reason) => {
                 part.troubles += 1;
-                self.report_trouble(shared, &reason, part.troubles, health);
+                self.report_trouble(partition, &reason, part.troubles, health);
                 Next::Again(TROUBLE_BACKOFF.delay(part.troubles))
             }
             Trouble::Transient { reason, counts }
@@ -162,7 +161,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
             }
             Trouble::Transient { reason, .. } => {
                 part.troubles += 1;
-                self.report_trouble(shared, &reason, part.troubles, health);
+                self.report_trouble(partition, &reason, part.troubles, health);
                 let cut = part.troubles >= TROUBLES_BEFORE_CUT && !mistaken("BatchNeverCut");
                 if cut && !part.is_one_message() {
                     return Next::Cut(None);
@@ -192,7 +191,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
     /// The world is to blame: nothing is given up, and it goes on by itself when the cause is mended.
     pub(super) fn wait_until_mended(
         &self,
-        batch: Settling<'_>,
+        batch: Batch<'_>,
         item: &Item,
         reason: &str,
         troubles: u32,
@@ -200,20 +199,26 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
         batch.health.alarm(Some(format!("stands still at {item}: {reason}")));
         if troubles.is_power_of_two() {
             error!(
-                position = %batch.shared.key, message = %item, tries = troubles, reason,
+                position = %batch.partition.key, message = %item, tries = troubles, reason,
                 "standing still: no message is to blame. Mend the cause; it goes on by itself"
             );
         }
         Next::Again(TROUBLE_BACKOFF.delay(troubles))
     }
 
-    /// Says it at the first time and then ever more seldom: a database that is away must not flood the log.
-    pub(crate) fn report_trouble(&self, shared: &Shared, reason: &str, troubles: u32, health: &LoopHandle) {
+    /// Says it at the first time and then less and less often: a database that is away must not flood the log.
+    pub(crate) fn report_trouble(
+        &self,
+        partition: &Partition,
+        reason: &str,
+        troubles: u32,
+        health: &LoopHandle,
+    ) {
         health.failed(reason);
         if troubles.is_power_of_two() {
-            warn!(position = %shared.key, tries = troubles, reason, "the database is in trouble; trying again");
+            warn!(position = %partition.key, tries = troubles, reason, "the database is in trouble; trying again");
         } else {
-            info!(position = %shared.key, tries = troubles, "still trying");
+            info!(position = %partition.key, tries = troubles, "still trying");
         }
     }
 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::batch::{End, Settling};
+use super::batch::{Batch, End};
 use super::guard::{CrashGuard, Guarded};
 use super::handler::Apply;
+use super::item::Item;
+use super::partition::Partition;
 use super::policy::BatchBounds;
-use super::receipt::ReceiptKey;
-use super::stream::Shared;
-use super::transaction::Item;
 use crate::message::Record;
 use crate::store::InboxStore;
 
@@ -17,18 +16,18 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
     /// Runs a lane until its stream closes or stops. Returns why it stands still, if it does.
     pub(crate) async fn run_lane(
         self: Arc<Self>,
-        shared: Arc<Shared>,
+        partition: Arc<Partition>,
         lane: usize,
         guard: Arc<CrashGuard>,
     ) -> Option<String> {
         let health = self.monitor.register(
             format!("inbox:{}", self.consumer),
-            format!("{}/{}#{lane}", shared.key.topic, shared.key.partition),
+            format!("{}/{}#{lane}", partition.key.topic, partition.key.partition),
         );
         let mut prepared: Option<Arc<Vec<Item>>> = None;
         loop {
-            if prepared.is_none() && shared.is_idle(lane) {
-                self.write_progress(&shared).await;
+            if prepared.is_none() && partition.queues.is_empty(lane) {
+                self.write_progress(&partition).await;
                 health.idle();
             }
             let guarded = guard.is_up();
@@ -38,14 +37,14 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
                 self.settings.batch
             };
             let items = match prepared.take() {
-                Some(_) if shared.is_ending() => return None,
+                Some(_) if partition.is_ending() => return None,
                 Some(items) => items,
-                None => Arc::new(self.identify(shared.next_batch(lane, bounds).await?)),
+                None => Arc::new(self.identify(partition.next_batch(lane, bounds).await?)),
             };
             health.busy();
-            let batch = Settling { shared: &shared, lane, items: &items, guarded: None, health: &health };
-            let end = if guarded && let Some(owner) = shared.owner.get() {
-                let end = self.settle(Settling { guarded: Some(&Guarded::new(owner)), ..batch }).await;
+            let batch = Batch { partition: &partition, lane, items: &items, guarded: None, health: &health };
+            let end = if guarded && let Some(owner) = partition.owner.get() {
+                let end = self.finish(Batch { guarded: Some(&Guarded::new(owner)), ..batch }).await;
                 // What was settled before and is only read again was not in flight when the process ended.
                 let first_open = owner.next_offset.unwrap_or(i64::MIN);
                 if items.iter().all(|item| item.offset() >= first_open) {
@@ -54,15 +53,15 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
                 end
             } else {
                 // While the database works, the next batch is made ready; but only a full one, or it could still grow.
-                let settling = self.settle(batch);
-                let (end, next) = tokio::join!(settling, async {
-                    shared.full_batch(lane, bounds).map(|records| Arc::new(self.identify(records)))
+                let finishing = self.finish(batch);
+                let (end, next) = tokio::join!(finishing, async {
+                    partition.queues.take_full(lane, bounds).map(|records| Arc::new(self.identify(records)))
                 });
                 prepared = next;
                 end
             };
             match end {
-                End::Settled => {}
+                End::Finished => {}
                 End::Closing => return None,
                 End::Stopped(reason) => return Some(reason),
             }
@@ -70,15 +69,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
     }
 
     pub(super) fn identify(&self, records: Vec<Record>) -> Vec<Item> {
-        records
-            .into_iter()
-            .map(|record| match self.settings.identity.identify(record) {
-                Ok(message) => {
-                    let key = ReceiptKey::of(&self.consumer, message.tenant(), message.id());
-                    Item::Fit(message, key)
-                }
-                Err(unfit) => Item::Unfit(unfit),
-            })
-            .collect()
+        let identify = |record| Item::identify(record, &self.settings.identity, &self.consumer);
+        records.into_iter().map(identify).collect()
     }
 }

@@ -1,35 +1,32 @@
 //! The loop: claim → handler → position → commit, with lanes, isolation and the crash-loop guard.
 
 mod batch;
-mod blame;
 mod claim;
-mod ends;
 mod gate;
 mod guard;
 mod handler;
 mod identity;
 mod isolation;
+mod item;
 mod lane;
-pub(crate) mod log;
+mod letters;
 mod meters;
+mod ownership;
 mod partition;
 mod policy;
-mod probe;
+mod progress;
 mod purge;
+mod queue;
 mod receipt;
 mod replay;
 mod settings;
-pub(crate) mod start;
-mod streak;
-pub(crate) mod stream;
-mod tracker;
 mod transaction;
-mod turn;
 mod worker;
 
 use std::sync::Arc;
 
 pub use claim::Receipt;
+pub use guard::Turn;
 pub use handler::{
     Apply, AsBatch, BatchFn, ByMessage, ByPayload, Failure, Handler, HandlerFn, OneByOne, SendFn, TypedFn,
 };
@@ -39,14 +36,14 @@ pub use purge::purge_loop;
 pub use receipt::ReceiptKey;
 pub use replay::{Replay, Replayed, replay};
 pub use settings::Settings;
-pub use turn::Turn;
 pub use worker::{Inbox, Worker};
 
 use crate::monitor::Monitor;
 use crate::names::ConsumerName;
 use gate::Gate;
+use isolation::Streak;
 use meters::Meters;
-use streak::Streak;
+pub(crate) use partition::Partition;
 
 /// What the tasks of one consumer share.
 pub(crate) struct Engine<S, A> {

@@ -1,9 +1,9 @@
 //! Runs the handler on a dead letter and removes it, in one transaction.
 
 use super::claim::claim_one;
+use super::guard::Turn;
 use super::handler::Apply;
 use super::identity::Identity;
-use super::turn::Turn;
 use crate::error::{BoxError, describe};
 use crate::message::Message;
 use crate::names::{ConsumerName, MessageId};

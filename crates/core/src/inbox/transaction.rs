@@ -2,59 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use super::Engine;
 use super::handler::Apply;
-use super::identity::Unfit;
-use super::log::LogMark;
-use super::policy::{OnFailure, StalePolicy};
+use super::item::Item;
+use super::letters::{collision_letter, unfit_letter};
+use super::partition::Partition;
 use super::receipt::ReceiptKey;
-use super::stream::Shared;
 use crate::error::{BoxError, describe};
 use crate::failpoint::failpoint;
-use crate::message::{Message, Record};
+use crate::message::Message;
 use crate::mistake::mistaken;
-use crate::names::Tenant;
 use crate::outbox::cause;
 use crate::outbox::wake;
 use crate::source::{Answer, Settled};
 use crate::store::{Advance, Claim, Claimed, DeadLetter, InboxStore};
 use crate::store::{ErrorClass, StoreError};
-
-/// A record on its way through the loop: with an identity, or unfit to have one.
-#[derive(Debug)]
-pub(crate) enum Item {
-    Fit(Message, ReceiptKey),
-    Unfit(Box<Unfit>),
-}
-
-impl Item {
-    pub(crate) fn record(&self) -> &Record {
-        match self {
-            Self::Fit(message, _) => message.record(),
-            Self::Unfit(unfit) => &unfit.record,
-        }
-    }
-
-    pub(crate) fn offset(&self) -> i64 {
-        self.record().offset
-    }
-}
-
-impl fmt::Display for Item {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fit(message, _) => write!(f, "{} at {}", message.id(), message.record().coordinates()),
-            Self::Unfit(unfit) => f.write_str(&unfit.record.coordinates()),
-        }
-    }
-}
 
 /// What a transaction does with its fresh messages.
 #[derive(Debug, Clone)]
@@ -128,13 +94,13 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
     /// still ends as it should, and a panicking handler takes only its transaction with it.
     pub(crate) async fn transact(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
+        partition: &Arc<Partition>,
         items: &Arc<Vec<Item>>,
         range: Range<usize>,
         task: Task,
         attempt: Option<i64>,
     ) -> Result<(), Trouble> {
-        let (engine, shared, items) = (Arc::clone(self), Arc::clone(shared), Arc::clone(items));
+        let (engine, partition, items) = (Arc::clone(self), Arc::clone(partition), Arc::clone(items));
         let start = range.start;
         // Who runs with an attempt written down has the turn alone already.
         let beside = match attempt {
@@ -142,14 +108,14 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
                 biased;
                 turn = self.settings.turn.beside_others() => turn,
                 // A suspect may take its time; a stream that closes does not wait for it.
-                () = shared.closing.cancelled() => return Err(Trouble::NothingToTry),
+                () = partition.closing.cancelled() => return Err(Trouble::NothingToTry),
             }),
             Some(_) => None,
         };
         let running = tokio::spawn(async move {
             let _beside = beside;
             let passage = engine.gate.enter().await;
-            let result = engine.transaction(&shared, &items[range], &task, attempt).await;
+            let result = engine.transaction(&partition, &items[range], &task, attempt).await;
             if let Err(Trouble::Transient { counts: true, .. }) = &result {
                 engine.gate.collided(&passage);
             }
@@ -163,7 +129,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
 
     async fn transaction(
         &self,
-        shared: &Shared,
+        partition: &Partition,
         items: &[Item],
         task: &Task,
         attempt: Option<i64>,
@@ -193,7 +159,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
         letters.extend(collisions.iter().filter_map(|at| collision_letter(&items[*at])));
         let duplicates = (items.len() - letters.len() - fresh.len()) as u64;
 
-        let prepared = self.set_aside(&mut txn, shared, task, &mut fresh, &mut letters).await;
+        let prepared = self.set_aside(&mut txn, partition, task, &mut fresh, &mut letters).await;
         let (result, events) = match prepared {
             Ok(()) => cause::of_consumer(&self.consumer, self.run_handler(&mut txn, &fresh)).await,
             Err(trouble) => (Err(trouble), false),
@@ -216,27 +182,18 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
         }
         failpoint("after-handler");
 
-        let offsets: Vec<i64> = items.iter().map(Item::offset).collect();
-        let mark = items.last().map(|item| LogMark::of(item.record()));
-        let mut progress = shared.progress_if_done(&offsets, mark);
-        // With several lanes the position may end up between the records of this batch.
-        let below = items.iter().rev().find(|item| Some(item.offset()) < progress.next_offset);
-        if let Some(below) = below
-            && progress.mark.is_none_or(|mark| mark.offset < below.offset())
-        {
-            progress.mark = Some(LogMark::of(below.record()));
-        }
-        let advance = shared.owner.get().filter(|_| shared.positioned).map(|owner| Advance {
+        let foreseen = partition.foresee(items.iter().map(Item::record));
+        let advance = partition.owner.get().map(|owner| Advance {
             owner,
-            progress,
+            progress: foreseen.progress,
             applied: fresh.len() as u64,
             duplicates,
             settled_attempt: attempt,
         });
         if mistaken("AckBeforeCommit") {
-            shared.settle(&offsets, mark, &progress);
+            partition.progress.settle(&foreseen);
         }
-        self.store.commit(txn, advance).await.map_err(|e| self.not_committed(shared, e))?;
+        self.store.commit(txn, advance).await.map_err(|e| self.not_committed(partition, e))?;
         failpoint("after-commit");
         if !fresh.is_empty() {
             self.streak.one_applied();
@@ -244,8 +201,8 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
         if events {
             wake::events_committed();
         }
-        shared.settle(&offsets, mark, &progress);
-        shared.answer(|| answers(items, &fresh, &letters));
+        partition.progress.settle(&foreseen);
+        partition.answer(|| answers(items, &fresh, &letters));
 
         self.meters.applied.increment(fresh.len() as u64);
         self.meters.duplicate.increment(duplicates);
@@ -256,64 +213,12 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
 
     /// A commit that failed, or whose answer got lost. One lane runs its batch again and finds out. Of several lanes nobody
     /// could tell any more how many commits the database must know, so the partition begins anew.
-    fn not_committed(&self, shared: &Shared, error: StoreError) -> Trouble {
+    fn not_committed(&self, partition: &Partition, error: StoreError) -> Trouble {
         let unknown = error.class == ErrorClass::Away;
-        if unknown && shared.lanes.len() > 1 && shared.owner.get().is_some() {
+        if unknown && partition.queues.lanes() > 1 && partition.owner.get().is_some() {
             return Trouble::BeginAnew(describe(&error));
         }
         Trouble::from(error).of_the_handler()
-    }
-
-    /// Moves the fresh messages that must not be applied now to the dead letters.
-    async fn set_aside(
-        &self,
-        txn: &mut S::Txn,
-        shared: &Shared,
-        task: &Task,
-        fresh: &mut Vec<(usize, Message)>,
-        letters: &mut Vec<DeadLetter>,
-    ) -> Result<(), Trouble> {
-        if let Task::Park { error, attempts } = task {
-            letters.extend(fresh.drain(..).map(|(_, message)| letter(&message, error.clone(), *attempts)));
-            return Ok(());
-        }
-        if self.settings.stale == StalePolicy::Park
-            && let Some(horizon) = self.store.purged_before(txn, &self.consumer).await?
-        {
-            divert(
-                fresh,
-                letters,
-                |m| m.record().timestamp_ms.is_some_and(|t| t < horizon),
-                || {
-                    "older than the receipts that are still kept, so it may be a duplicate (stale = \"park\")"
-                        .to_owned()
-                },
-            );
-        }
-        if self.settings.on_failure == OnFailure::ParkKey {
-            let keys: Vec<&[u8]> = fresh.iter().filter_map(|(_, m)| m.key()).collect();
-            if !keys.is_empty() {
-                let parked: HashSet<Vec<u8>> =
-                    self.store.parked_keys(txn, &shared.key, &keys).await?.into_iter().collect();
-                // Behind a letter of this very batch, too.
-                let here: Vec<(Bytes, i64)> = letters
-                    .iter()
-                    .filter_map(|letter| Some((letter.record.key.clone()?, letter.record.offset)))
-                    .collect();
-                let behind =
-                    |key: &[u8], at| here.iter().any(|(parked, offset)| *parked == key && *offset < at);
-                divert(
-                    fresh,
-                    letters,
-                    |m| m.key().is_some_and(|key| parked.contains(key) || behind(key, m.record().offset)),
-                    || {
-                        "parked behind an earlier dead letter of the same key; replay that one first"
-                            .to_owned()
-                    },
-                );
-            }
-        }
-        Ok(())
     }
 
     async fn run_handler(&self, txn: &mut S::Txn, fresh: &[(usize, Message)]) -> Result<(), Trouble> {
@@ -364,52 +269,6 @@ fn answers(items: &[Item], fresh: &[(usize, Message)], letters: &[DeadLetter]) -
             Settled { offset, answer: if parked.contains(&offset) { Answer::Parked } else { answer } }
         })
         .collect()
-}
-
-fn divert(
-    fresh: &mut Vec<(usize, Message)>,
-    letters: &mut Vec<DeadLetter>,
-    chosen: impl Fn(&Message) -> bool,
-    why: impl Fn() -> String,
-) {
-    fresh.retain(|(_, message)| {
-        let goes = chosen(message);
-        if goes {
-            letters.push(letter(message, why(), 0));
-        }
-        !goes
-    });
-}
-
-fn letter(message: &Message, error: String, attempts: u32) -> DeadLetter {
-    DeadLetter {
-        tenant: message.tenant().clone(),
-        message_id: Some(message.id().as_str().to_owned()),
-        record: message.record().clone(),
-        error,
-        attempts,
-    }
-}
-
-fn unfit_letter(item: &Item) -> Option<DeadLetter> {
-    match item {
-        Item::Fit(..) => None,
-        Item::Unfit(unfit) => Some(DeadLetter {
-            tenant: Tenant::none(),
-            message_id: None,
-            record: unfit.record.clone(),
-            error: unfit.reason.clone(),
-            attempts: 0,
-        }),
-    }
-}
-
-/// It has no receipt of its own, so nobody could tell its copies.
-fn collision_letter(item: &Item) -> Option<DeadLetter> {
-    let Item::Fit(message, _) = item else { return None };
-    let error = "its receipt has the key of another message's receipt, which nobody meets by accident: the id was made up to \
-                 collide. It was not applied";
-    Some(DeadLetter { message_id: None, ..letter(message, format!("message {}: {error}", message.id()), 0) })
 }
 
 fn panic_error(ended: tokio::task::JoinError) -> BoxError {

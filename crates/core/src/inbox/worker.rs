@@ -11,14 +11,14 @@ use serde::de::DeserializeOwned;
 use super::Engine;
 use super::handler::{Apply, AsBatch, BatchFn, ByMessage, ByPayload, Handler, HandlerFn, OneByOne, TypedFn};
 use super::identity::Selector;
+use super::partition::Partition;
 use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use super::purge::purge_loop;
 use super::settings::Settings;
-use super::stream::Stream;
 use crate::error::{BoxError, describe};
 use crate::monitor::Monitor;
 use crate::names::{ConsumerName, NameError};
-use crate::source::{Intake, Source};
+use crate::source::{Intake, Source, Stream};
 use crate::store::{InboxStore, Retention, Store};
 
 /// An inbox that is being described. Ends with one of [`Inbox::handler`], [`Inbox::typed`], [`Inbox::batch_handler`] or
@@ -248,16 +248,10 @@ impl<S: InboxStore, A: Apply<S>> Worker<S, A> {
             start: self.engine.settings.start,
             monitor: self.engine.monitor.clone(),
             opener: Arc::new(move |open| {
-                let settings = &engine.settings;
-                let stream = Stream::new(
-                    engine.consumer.clone(),
-                    open,
-                    settings.lanes,
-                    settings.batch,
-                    settings.clock,
-                );
-                runtime.spawn(Arc::clone(&engine).run_partition(stream.clone()));
-                stream
+                let partition = Partition::new(engine.consumer.clone(), open, &engine.settings);
+                let partition = Arc::new(partition);
+                runtime.spawn(Arc::clone(&engine).run_partition(Arc::clone(&partition)));
+                Stream(partition)
             }),
         }
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::log::{LogId, LogMark};
-use super::policy::StartPolicy;
 use super::stream::Acquired;
+use crate::inbox::StartPolicy;
 use crate::store::PositionKey;
 
 /// What is known about a partition before the first message is read.

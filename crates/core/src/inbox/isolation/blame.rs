@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tracing::{error, warn};
 
-use super::Engine;
-use super::batch::{Part, Settling};
-use super::handler::Apply;
-use super::policy::OnFailure;
 use super::probe::Others;
 use crate::error::{BoxError, Outcome, describe};
+use crate::inbox::Engine;
+use crate::inbox::batch::{Batch, Part};
+use crate::inbox::handler::Apply;
+use crate::inbox::policy::OnFailure;
 use crate::store::InboxStore;
 
 /// What happens to a part of a batch that failed.
-pub(super) enum Next {
+pub(in crate::inbox) enum Next {
     /// The same again, after this time.
     Again(Duration),
     /// Smaller parts; this message alone, if it is known.
@@ -31,7 +31,7 @@ const UNSURE_ATTEMPTS: u32 = 3;
 
 /// How sure it is that a message failed for a reason of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blame {
+pub(in crate::inbox) enum Blame {
     /// As far as the error tells.
     Message,
     /// Something was in its way, which may be itself or something else.
@@ -40,9 +40,9 @@ pub(super) enum Blame {
 
 impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
     /// The one message of this part has failed, and that counts.
-    pub(super) async fn blame(
+    pub(in crate::inbox) async fn blame(
         self: &Arc<Self>,
-        batch: Settling<'_>,
+        batch: Batch<'_>,
         part: &mut Part,
         error: BoxError,
         blame: Blame,
@@ -60,7 +60,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
         if !rejected && failures < attempts {
             batch.health.failed(&reason);
             self.meters.retried.increment(1);
-            warn!(position = %batch.shared.key, id = %item, attempt = failures, reason, "the message failed and will be tried again");
+            warn!(position = %batch.partition.key, id = %item, attempt = failures, reason, "the message failed and will be tried again");
             return Next::Again(match outcome {
                 Some(Outcome::RetryAfter { delay, .. }) => delay,
                 _ => self.settings.retry.delay(failures),
@@ -91,7 +91,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
         if !rejected {
             self.streak.one_given_up();
         }
-        error!(position = %batch.shared.key, id = %item, attempts = failures, reason, "the message is given up: see `oncebox dead list`");
+        error!(position = %batch.partition.key, id = %item, attempts = failures, reason, "the message is given up: see `oncebox dead list`");
         Next::Park(reason)
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Engine;
-use super::batch::Settling;
-use super::guard::Guarded;
-use super::handler::Apply;
-use super::receipt::ReceiptKey;
-use super::stream::Shared;
-use super::transaction::{Item, Task, Trouble};
+use crate::inbox::Engine;
+use crate::inbox::batch::Batch;
+use crate::inbox::guard::Guarded;
+use crate::inbox::handler::Apply;
+use crate::inbox::item::Item;
+use crate::inbox::partition::Partition;
+use crate::inbox::receipt::ReceiptKey;
+use crate::inbox::transaction::{Task, Trouble};
 use crate::message::Message;
 use crate::store::InboxStore;
 
@@ -20,7 +21,7 @@ const LOOKED_AT: usize = 200;
 
 /// How the handler does on other messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Others {
+pub(in crate::inbox) enum Others {
     /// At least one succeeds: it is this message.
     Succeed,
     /// All that were tried fail as well: it is something else.
@@ -31,17 +32,17 @@ pub(super) enum Others {
 
 impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
     /// Tries a few messages behind this one. What the handler does with them is rolled back.
-    pub(super) async fn how_others_do(self: &Arc<Self>, batch: Settling<'_>, failed: usize) -> Others {
+    pub(in crate::inbox) async fn how_others_do(self: &Arc<Self>, batch: Batch<'_>, failed: usize) -> Others {
         let mut answer = Others::Unknown;
-        for other in self.others(batch.shared, batch.items, failed, batch.lane) {
+        for other in self.others(batch.partition, batch.items, failed, batch.lane) {
             let other = Arc::new(vec![other]);
             let tried = match batch.guarded {
                 // It may be the one that ends the process.
                 Some(guarded) => {
                     let guarded = Guarded::new(guarded.owner);
-                    self.transact_alone(batch.shared, &other, 0..1, Task::Probe, &guarded).await
+                    self.transact_alone(batch.partition, &other, 0..1, Task::Probe, &guarded).await
                 }
-                None => self.transact(batch.shared, &other, 0..1, Task::Probe, None).await,
+                None => self.transact(batch.partition, &other, 0..1, Task::Probe, None).await,
             };
             match tried {
                 Ok(()) => return Others::Succeed,
@@ -54,9 +55,9 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
 
     /// A few messages behind the failed one, of other tenants if there are some, each of another key: what fails may have to
     /// do with those.
-    fn others(&self, shared: &Shared, items: &[Item], failed: usize, lane: usize) -> Vec<Item> {
+    fn others(&self, partition: &Partition, items: &[Item], failed: usize, lane: usize) -> Vec<Item> {
         let Item::Fit(failed_message, failed_key) = &items[failed] else { return Vec::new() };
-        let waiting = self.identify(shared.peek(lane, LOOKED_AT));
+        let waiting = self.identify(partition.queues.peek(lane, LOOKED_AT));
         let mut known = HashSet::from([(failed_message.tenant(), failed_message.key())]);
         let mut others: Vec<(&Message, ReceiptKey)> = items[failed + 1..]
             .iter()

@@ -1,16 +1,20 @@
 //! The guard against crash loops: one message at a time, with its attempt written down first.
 
+mod turn;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::Engine;
 use super::handler::Apply;
+use super::item::Item;
+use super::partition::Partition;
 use super::policy::OnFailure;
-use super::stream::Shared;
-use super::transaction::{Item, Task, Trouble};
+use super::transaction::{Task, Trouble};
 use crate::mistake::mistaken;
 use crate::store::{InboxStore, Ownership};
+pub use turn::Turn;
 
 /// While it is up, the lanes of a partition run one message at a time, alone in the process.
 ///
@@ -56,7 +60,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
     /// it is taken back.
     pub(super) async fn transact_alone(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
+        partition: &Arc<Partition>,
         items: &Arc<Vec<Item>>,
         range: Range<usize>,
         task: Task,
@@ -79,13 +83,13 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
                 if self.settings.on_failure == OnFailure::Halt && !mistaken("HaltOverridden") {
                     Err(Trouble::KeepsCrashing(error))
                 } else {
-                    tracing::error!(position = %shared.key, offset, error, "the message is given up");
+                    tracing::error!(position = %partition.key, offset, error, "the message is given up");
                     let park = Task::Park { error, attempts: ended };
-                    self.transact(shared, items, range, park, Some(offset)).await
+                    self.transact(partition, items, range, park, Some(offset)).await
                 }
             }
             Task::Probe if too_often => Err(Trouble::NothingToTry),
-            task => self.transact(shared, items, range, task, Some(offset)).await,
+            task => self.transact(partition, items, range, task, Some(offset)).await,
         };
         // What commits settles its attempt; a probe does not commit.
         let over = result.is_err() || probe;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::log::LogMark;
+use crate::source::LogMark;
 
 /// Follows the received offsets of one partition and says up to where all of them are done.
 ///

@@ -4,6 +4,10 @@
 //! A source drives; the engine never calls it. All methods of a stream return at once, so a thread that must keep polling
 //! its broker can use them, except [`Stream::wait_closed`], which waits for a bounded time.
 
+mod log;
+mod start;
+mod stream;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -12,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::BoxError;
 use crate::inbox::StartPolicy;
-pub use crate::inbox::log::{LogId, LogMark};
-pub use crate::inbox::start::{Known, Start, StartError, start_at};
-pub use crate::inbox::stream::{Acquired, Stream};
 use crate::monitor::Monitor;
+pub use log::{LogId, LogMark};
+pub use start::{Known, Start, StartError, start_at};
+pub use stream::{Acquired, Stream};
 
 /// Where messages come from. Run under supervision: when `run` ends before it was told to, it is started again with
 /// backoff.

@@ -1,0 +1,115 @@
+//! Which messages become dead letters without the handler seeing them, and how a dead letter is made.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+
+use super::Engine;
+use super::handler::Apply;
+use super::item::Item;
+use super::partition::Partition;
+use super::policy::{OnFailure, StalePolicy};
+use super::transaction::{Task, Trouble};
+use crate::message::Message;
+use crate::names::Tenant;
+use crate::store::{DeadLetter, InboxStore};
+
+impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+    /// Moves the fresh messages that must not be applied now to the dead letters.
+    pub(super) async fn set_aside(
+        &self,
+        txn: &mut S::Txn,
+        partition: &Partition,
+        task: &Task,
+        fresh: &mut Vec<(usize, Message)>,
+        letters: &mut Vec<DeadLetter>,
+    ) -> Result<(), Trouble> {
+        if let Task::Park { error, attempts } = task {
+            letters.extend(fresh.drain(..).map(|(_, message)| letter(&message, error.clone(), *attempts)));
+            return Ok(());
+        }
+        if self.settings.stale == StalePolicy::Park
+            && let Some(horizon) = self.store.purged_before(txn, &self.consumer).await?
+        {
+            divert(
+                fresh,
+                letters,
+                |m| m.record().timestamp_ms.is_some_and(|t| t < horizon),
+                || {
+                    "older than the receipts that are still kept, so it may be a duplicate (stale = \"park\")"
+                        .to_owned()
+                },
+            );
+        }
+        if self.settings.on_failure == OnFailure::ParkKey {
+            let keys: Vec<&[u8]> = fresh.iter().filter_map(|(_, m)| m.key()).collect();
+            if !keys.is_empty() {
+                let parked: HashSet<Vec<u8>> =
+                    self.store.parked_keys(txn, &partition.key, &keys).await?.into_iter().collect();
+                // Behind a letter of this very batch, too.
+                let here: Vec<(Bytes, i64)> = letters
+                    .iter()
+                    .filter_map(|letter| Some((letter.record.key.clone()?, letter.record.offset)))
+                    .collect();
+                let behind =
+                    |key: &[u8], at| here.iter().any(|(parked, offset)| *parked == key && *offset < at);
+                divert(
+                    fresh,
+                    letters,
+                    |m| m.key().is_some_and(|key| parked.contains(key) || behind(key, m.record().offset)),
+                    || {
+                        "parked behind an earlier dead letter of the same key; replay that one first"
+                            .to_owned()
+                    },
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn divert(
+    fresh: &mut Vec<(usize, Message)>,
+    letters: &mut Vec<DeadLetter>,
+    chosen: impl Fn(&Message) -> bool,
+    why: impl Fn() -> String,
+) {
+    fresh.retain(|(_, message)| {
+        let goes = chosen(message);
+        if goes {
+            letters.push(letter(message, why(), 0));
+        }
+        !goes
+    });
+}
+
+fn letter(message: &Message, error: String, attempts: u32) -> DeadLetter {
+    DeadLetter {
+        tenant: message.tenant().clone(),
+        message_id: Some(message.id().as_str().to_owned()),
+        record: message.record().clone(),
+        error,
+        attempts,
+    }
+}
+
+pub(super) fn unfit_letter(item: &Item) -> Option<DeadLetter> {
+    match item {
+        Item::Fit(..) => None,
+        Item::Unfit(unfit) => Some(DeadLetter {
+            tenant: Tenant::none(),
+            message_id: None,
+            record: unfit.record.clone(),
+            error: unfit.reason.clone(),
+            attempts: 0,
+        }),
+    }
+}
+
+/// It has no receipt of its own, so nobody could tell its copies.
+pub(super) fn collision_letter(item: &Item) -> Option<DeadLetter> {
+    let Item::Fit(message, _) = item else { return None };
+    let error = "its receipt has the key of another message's receipt, which nobody meets by accident: the id was made up to \
+                 collide. It was not applied";
+    Some(DeadLetter { message_id: None, ..letter(message, format!("message {}: {error}", message.id()), 0) })
+}

@@ -1,0 +1,205 @@
+//! What waits for the lanes of a partition: bounded by messages and bytes, in order for each key.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+use super::policy::BatchBounds;
+use crate::message::Record;
+use crate::mistake::mistaken;
+use crate::monitor::lock;
+
+/// One queue for each lane, and how much they hold together.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    lanes: Vec<LaneQueue>,
+    messages: AtomicUsize,
+    bytes: AtomicUsize,
+    capacity: BatchBounds,
+}
+
+#[derive(Debug, Default)]
+struct LaneQueue {
+    records: Mutex<VecDeque<Record>>,
+    arrived: Notify,
+}
+
+impl Queues {
+    pub(crate) fn new(lanes: usize, batch: BatchBounds) -> Self {
+        let lanes = lanes.max(1);
+        Self {
+            lanes: (0..lanes).map(|_| LaneQueue::default()).collect(),
+            messages: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            // One batch in flight, one waiting for each lane, and one on its way.
+            capacity: BatchBounds {
+                messages: batch.messages.saturating_mul(lanes + 1),
+                bytes: batch.bytes.saturating_mul(2),
+            },
+        }
+    }
+
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub(crate) fn push(&self, record: Record) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(record.byte_len(), Ordering::Relaxed);
+        let lane = &self.lanes[lane_of(&record, self.lanes.len())];
+        lock(&lane.records).push_back(record);
+        lane.arrived.notify_one();
+    }
+
+    /// Whether they hold at least their capacity divided by this.
+    pub(crate) fn hold(&self, fraction: usize) -> bool {
+        self.messages.load(Ordering::Relaxed) >= self.capacity.messages / fraction
+            || self.bytes.load(Ordering::Relaxed) >= self.capacity.bytes / fraction
+    }
+
+    /// What waits for a lane now, within the bounds.
+    pub(crate) fn take(&self, lane: usize, bounds: BatchBounds) -> Vec<Record> {
+        let batch = take_batch(&mut lock(&self.lanes[lane].records), bounds);
+        self.taken(batch)
+    }
+
+    /// A batch, if so many messages wait that it cannot grow any more.
+    pub(crate) fn take_full(&self, lane: usize, bounds: BatchBounds) -> Option<Vec<Record>> {
+        let mut records = lock(&self.lanes[lane].records);
+        (records.len() >= bounds.messages).then(|| self.taken(take_batch(&mut records, bounds)))
+    }
+
+    fn taken(&self, batch: Vec<Record>) -> Vec<Record> {
+        let bytes = batch.iter().map(Record::byte_len).sum();
+        self.messages.fetch_sub(batch.len(), Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        batch
+    }
+
+    /// Copies of what waits for a lane, without taking it.
+    pub(crate) fn peek(&self, lane: usize, most: usize) -> Vec<Record> {
+        lock(&self.lanes[lane].records).iter().take(most).cloned().collect()
+    }
+
+    pub(crate) fn is_empty(&self, lane: usize) -> bool {
+        lock(&self.lanes[lane].records).is_empty()
+    }
+
+    /// Completes when something may have arrived for a lane, or [`Queues::wake`] was called.
+    pub(crate) async fn arrival(&self, lane: usize) {
+        self.lanes[lane].arrived.notified().await;
+    }
+
+    /// Lets every lane look again.
+    pub(crate) fn wake(&self) {
+        for lane in &self.lanes {
+            lane.arrived.notify_one();
+        }
+    }
+}
+
+/// All messages of a key take the same lane, in every process; messages without a key are spread.
+fn lane_of(record: &Record, lanes: usize) -> usize {
+    if lanes == 1 {
+        return 0;
+    }
+    let slot = match &record.key {
+        Some(key) if !mistaken("KeySpread") => {
+            let mut hasher = DefaultHasher::new();
+            key.hash(&mut hasher);
+            hasher.finish()
+        }
+        _ => record.offset.unsigned_abs(),
+    };
+    (slot % lanes as u64) as usize
+}
+
+fn take_batch(queue: &mut VecDeque<Record>, bounds: BatchBounds) -> Vec<Record> {
+    let mut bytes = 0_usize;
+    let count = queue
+        .iter()
+        .take(bounds.messages.max(1))
+        .take_while(|record| {
+            let first = bytes == 0;
+            bytes = bytes.saturating_add(record.byte_len().max(1));
+            first || bytes <= bounds.bytes
+        })
+        .count();
+    queue.drain(..count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(offset: i64, key: Option<u8>, payload: usize) -> Record {
+        let mut record = Record::at("t", 0, offset);
+        record.key = key.map(|k| vec![k].into());
+        record.payload = Some(vec![0; payload].into());
+        record
+    }
+
+    proptest! {
+        #[test]
+        fn batches_are_the_queue_in_order(
+            sizes in prop::collection::vec(0_usize..50, 0..60),
+            messages in 1_usize..20,
+            bytes in 1_usize..120,
+        ) {
+            let mut queue: VecDeque<Record> =
+                sizes.iter().enumerate().map(|(i, size)| record(i as i64, None, *size)).collect();
+            let bounds = BatchBounds { messages, bytes };
+            let mut seen = Vec::new();
+            while !queue.is_empty() {
+                let batch = take_batch(&mut queue, bounds);
+                prop_assert!(!batch.is_empty() && batch.len() <= messages);
+                let size = |r: &Record| r.byte_len().max(1);
+                let total: usize = batch.iter().map(size).sum();
+                prop_assert!(total <= bytes || batch.len() == 1);
+                if let Some(next) = queue.front() {
+                    prop_assert!(batch.len() == messages || total + size(next) > bytes);
+                }
+                seen.extend(batch.iter().map(|r| r.offset));
+            }
+            prop_assert_eq!(seen, (0..sizes.len() as i64).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn lanes_keep_the_order_of_a_key(keys in prop::collection::vec(prop::option::of(0_u8..6), 0..80), lanes in 1_usize..6) {
+            let queues = Queues::new(lanes, BatchBounds::default());
+            for (offset, key) in keys.iter().enumerate() {
+                queues.push(record(offset as i64, *key, 1));
+            }
+            let mut lane_of_key = std::collections::HashMap::new();
+            let mut count = 0;
+            for lane in 0..lanes {
+                let mut last = -1;
+                for queued in queues.peek(lane, usize::MAX) {
+                    prop_assert!(queued.offset > last);
+                    last = queued.offset;
+                    count += 1;
+                    if let Some(key) = &queued.key {
+                        prop_assert_eq!(*lane_of_key.entry(key.clone()).or_insert(lane), lane);
+                    }
+                }
+            }
+            prop_assert_eq!(count, keys.len());
+        }
+    }
+
+    #[test]
+    fn what_is_taken_no_longer_counts() {
+        let queues = Queues::new(1, BatchBounds { messages: 2, bytes: 1_000 });
+        for offset in 0..4 {
+            queues.push(record(offset, None, 1));
+        }
+        assert!(queues.hold(1) && queues.hold(2));
+        queues.take(0, BatchBounds { messages: 3, bytes: 1_000 });
+        assert!(!queues.hold(2) && !queues.is_empty(0));
+    }
+}

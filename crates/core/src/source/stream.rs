@@ -1,0 +1,216 @@
+//! One partition, as its source sees it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::log::{LogId, LogMark};
+use super::start::{Start, StartError};
+use crate::inbox::Partition;
+use crate::message::Record;
+use crate::store::PositionKey;
+
+/// The most offsets that may be received and not yet passed. With several lanes one slow message would otherwise let the
+/// others run ahead without end.
+const MAX_OPEN_OFFSETS: usize = 50_000;
+
+/// A partition's position, once the engine owns it. See [`Ownership`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Acquired {
+    /// The next offset to apply, if the partition was ever started.
+    pub next_offset: Option<i64>,
+    /// The log it belongs to, if that is known.
+    pub log: Option<LogId>,
+    /// The last settled record that was written down.
+    pub mark: Option<LogMark>,
+    /// Where an operator has moved it to.
+    pub floor: Option<i64>,
+}
+
+/// One partition, as its source sees it. Cheap to clone.
+#[derive(Clone)]
+pub struct Stream(pub(crate) Arc<Partition>);
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.0.key.topic, self.0.key.partition)
+    }
+}
+
+impl Stream {
+    /// The topic.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.0.key.topic
+    }
+
+    /// The partition.
+    #[must_use]
+    pub fn partition(&self) -> i32 {
+        self.0.key.partition
+    }
+
+    /// What the position belongs to.
+    #[must_use]
+    pub fn key(&self) -> &PositionKey {
+        &self.0.key
+    }
+
+    /// The position, as soon as the engine owns it. The source then decides where to begin (see
+    /// [`start_at`](crate::start_at)), moves there and calls [`Stream::start`].
+    #[must_use]
+    pub fn acquired(&self) -> Option<Acquired> {
+        self.0.owner.get().map(|owner| Acquired {
+            next_offset: owner.next_offset,
+            log: owner.log.clone(),
+            mark: owner.mark,
+            floor: owner.floor,
+        })
+    }
+
+    /// Reading begins there. The source pushes what it reads from `read_from` on.
+    pub fn start(&self, start: Start) {
+        if self.0.start.set(start).is_ok() {
+            self.0.start_known.notify_one();
+        }
+    }
+
+    /// The log ended there, one past its newest offset, when it was asked for at this time or later. To be told now and then
+    /// while the partition is read; retention goes by it.
+    pub fn log_ends_at(&self, end: i64, asked: Instant) {
+        let partition = &self.0;
+        partition.progress.log_ends_at(end, asked);
+        let told =
+            partition.positioned && partition.progress.caught_up_to_tell(partition.start_offset()).is_some();
+        if told {
+            partition.want_note();
+        }
+    }
+
+    /// Hands over a record; never waits. Returns false, and drops it, if the stream is closing or stopped, if the offset
+    /// was received before, or if it lies below the start.
+    pub fn push(&self, record: Record) -> bool {
+        let partition = &self.0;
+        if partition.is_ending()
+            || self.lies_below_the_start(&record)
+            || !partition.progress.receive(record.offset)
+        {
+            return false;
+        }
+        partition.queues.push(record);
+        true
+    }
+
+    /// Looks at the records that are read only to recognise the log.
+    fn lies_below_the_start(&self, record: &Record) -> bool {
+        let Some(start) = self.0.start.get() else { return false };
+        if let Some(mark) = start.mark.filter(|mark| mark.offset == record.offset)
+            && LogMark::of(record) != mark
+        {
+            let next = self.0.owner.get().and_then(|owner| owner.next_offset).unwrap_or(start.offset);
+            self.stop(StartError::Rewritten { offset: mark.offset, next }.explain(&self.0.key));
+            return true;
+        }
+        record.offset < start.offset
+    }
+
+    /// Whether the source should pause this partition.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.queued_above(1)
+    }
+
+    /// Whether the source may resume a paused partition. Lower than full, so that it does not flap.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        !self.queued_above(2)
+    }
+
+    fn queued_above(&self, fraction: usize) -> bool {
+        self.0.queues.hold(fraction) || self.0.progress.open() >= MAX_OPEN_OFFSETS / fraction
+    }
+
+    /// Everything below this offset is settled and committed in the database: what may be acknowledged. `None` before the
+    /// first settled message.
+    #[must_use]
+    pub fn settled(&self) -> Option<i64> {
+        if self.0.positioned { self.0.progress.written() } else { self.0.progress.settled() }
+    }
+
+    /// Everything below this offset is settled, although the last message was before it: what lies between are markers of
+    /// transactions or compacted messages. The position follows in the background, so that retention may remove them without
+    /// leaving what looks like a gap.
+    pub fn skip_to(&self, offset: i64) {
+        if self.0.progress.skip_to(offset) {
+            self.0.want_note();
+        }
+    }
+
+    /// Why the partition stands still, if it does. It stays so until it is opened anew.
+    #[must_use]
+    pub fn stopped(&self) -> Option<&str> {
+        self.0.stopped()
+    }
+
+    /// Whether it stands still because another process has acquired the position. If the source still has the partition
+    /// after a while, it should close this stream and open a new one: an acquisition that was late may have come from a
+    /// process that no longer has it.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.0.is_fenced()
+    }
+
+    /// Stops the partition for a reason that an operator must see.
+    pub fn stop(&self, reason: impl Into<String>) {
+        self.0.stop(reason.into());
+    }
+
+    /// No new work is begun; the transaction in flight ends as it may. What still waits in the queue is dropped, since it
+    /// will be delivered again.
+    pub fn close(&self) {
+        self.0.closing.cancel();
+    }
+
+    /// Waits until the lanes have ended after [`Stream::close`]. False if they have not within `budget`. Blocks: for the
+    /// source's own thread.
+    #[must_use]
+    pub fn wait_closed(&self, budget: Duration) -> bool {
+        self.0.wait_closed(budget)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbox::{BatchBounds, Settings};
+    use crate::names::ConsumerName;
+    use crate::source::OpenStream;
+
+    fn stream(batch: BatchBounds) -> Stream {
+        let open = OpenStream { topic: "t".into(), partition: 0, positioned: true, on_settled: None };
+        let settings = Settings { batch, ..Settings::default() };
+        Stream(Arc::new(Partition::new(ConsumerName::new("stock").unwrap(), open, &settings)))
+    }
+
+    #[test]
+    fn a_full_stream_asks_for_a_pause_and_has_room_again_at_half() {
+        let stream = stream(BatchBounds { messages: 2, bytes: 1_000 });
+        for offset in 0..4 {
+            assert!(stream.push(Record::at("t", 0, offset)));
+        }
+        assert!(stream.is_full() && !stream.has_room());
+        assert!(!stream.push(Record::at("t", 0, 3)), "the same offset again is ignored");
+    }
+
+    #[tokio::test]
+    async fn a_closing_stream_takes_and_gives_nothing() {
+        let stream = stream(BatchBounds::default());
+        assert!(stream.push(Record::at("t", 0, 0)));
+        stream.close();
+        assert!(!stream.push(Record::at("t", 0, 1)));
+        assert!(stream.0.next_batch(0, BatchBounds::default()).await.is_none());
+        assert_eq!(stream.settled(), None);
+    }
+}
