@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// For how many batches they run one after another at first. Doubles each time they get in each other's way again.
-const FIRST_SPELL: u32 = 64;
-const LONGEST_SPELL: u32 = 16_384;
+const FIRST_SPELL_BATCHES: u32 = 64;
+const LONGEST_SPELL_BATCHES: u32 = 16_384;
 
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
@@ -53,7 +53,11 @@ impl Gate {
             let last = self.spell.load(Ordering::Relaxed);
             // After a calm that was longer than the last spell it is something new.
             let again = self.calm.swap(0, Ordering::Relaxed) <= last;
-            let spell = if again { (last * 2).clamp(FIRST_SPELL, LONGEST_SPELL) } else { FIRST_SPELL };
+            let spell = if again {
+                (last * 2).clamp(FIRST_SPELL_BATCHES, LONGEST_SPELL_BATCHES)
+            } else {
+                FIRST_SPELL_BATCHES
+            };
             self.spell.store(spell, Ordering::Relaxed);
             self.left.store(spell, Ordering::Relaxed);
         }
@@ -71,13 +75,13 @@ mod tests {
         gate.collided(&one);
         gate.collided(&two);
         drop((one, two));
-        for _ in 0..FIRST_SPELL {
+        for _ in 0..FIRST_SPELL_BATCHES {
             assert!(matches!(gate.enter().await, Passage::OneByOne { .. }));
         }
         let passage = gate.enter().await;
         assert!(matches!(passage, Passage::SideBySide { .. }), "they are tried side by side again");
         gate.collided(&passage);
         drop(passage);
-        assert_eq!(gate.left.load(Ordering::Relaxed), 2 * FIRST_SPELL);
+        assert_eq!(gate.left.load(Ordering::Relaxed), 2 * FIRST_SPELL_BATCHES);
     }
 }

@@ -160,7 +160,7 @@ pub struct OneByOne<H>(pub H);
 impl<S: Store, H: Handler<S>> Apply<S> for OneByOne<H> {
     async fn apply(&self, conn: &mut S::Conn, fresh: &[Message]) -> Result<(), Failure> {
         for (at, message) in fresh.iter().enumerate() {
-            cause::handles(message);
+            cause::set_message(message);
             self.0.handle(conn, message).await.map_err(|error| Failure { at: Some(at), error })?;
         }
         Ok(())

@@ -161,7 +161,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
 
         let prepared = self.set_aside(&mut txn, partition, task, &mut fresh, &mut letters).await;
         let (result, events) = match prepared {
-            Ok(()) => cause::of_consumer(&self.consumer, self.run_handler(&mut txn, &fresh)).await,
+            Ok(()) => cause::scope(&self.consumer, self.run_handler(&mut txn, &fresh)).await,
             Err(trouble) => (Err(trouble), false),
         };
         let result = match result {

@@ -29,7 +29,7 @@ pub(crate) struct Cause {
 }
 
 /// Runs the handlers of a consumer; also says whether they have written events.
-pub(crate) async fn of_consumer<F: Future>(consumer: &ConsumerName, work: F) -> (F::Output, bool) {
+pub(crate) async fn scope<F: Future>(consumer: &ConsumerName, work: F) -> (F::Output, bool) {
     let current = Current { consumer: consumer.clone(), message: None, events: false };
     let work = async {
         let output = work.await;
@@ -38,8 +38,8 @@ pub(crate) async fn of_consumer<F: Future>(consumer: &ConsumerName, work: F) -> 
     CURRENT.scope(RefCell::new(current), work).await
 }
 
-/// Notes that the handler of this task has written events. False outside of an engine.
-pub(crate) fn has_written_events() -> bool {
+/// Notes that the handler of this task has written events. False outside of an engine: then nobody takes note.
+pub(crate) fn note_events_written() -> bool {
     CURRENT.try_with(|current| current.borrow_mut().events = true).is_ok()
 }
 
@@ -50,7 +50,7 @@ pub fn current_consumer() -> Option<ConsumerName> {
 }
 
 /// From now on this task handles that message.
-pub(crate) fn handles(message: &Message) {
+pub(crate) fn set_message(message: &Message) {
     // Outside of an engine there is nobody to tell.
     CURRENT.try_with(|current| current.borrow_mut().message = Some(message.clone())).ok();
 }

@@ -275,14 +275,14 @@ mod tests {
         let consumer = ConsumerName::new("billing").unwrap();
         let work = async {
             let before = Event::to("t").row().unwrap().causation_id;
-            cause::handles(&message(None));
-            assert!(cause::has_written_events());
+            cause::set_message(&message(None));
+            assert!(cause::note_events_written());
             (before, Event::to("t").row().unwrap().consumer, Event::to("t").row().unwrap().causation_id)
         };
-        let ((before, emitter, after), events) = cause::of_consumer(&consumer, work).await;
+        let ((before, emitter, after), events) = cause::scope(&consumer, work).await;
         assert!(events);
         assert_eq!(before, None);
         assert_eq!((emitter.as_deref(), after.as_deref()), (Some("billing"), Some("order-7")));
-        assert!(!cause::has_written_events(), "outside there is nobody to note it");
+        assert!(!cause::note_events_written(), "outside there is nobody to note it");
     }
 }

@@ -10,9 +10,7 @@
 mod dispatch;
 mod housekeeping;
 mod leases;
-mod no_sink;
 mod routes;
-mod shards;
 mod unit;
 
 use std::fmt;
@@ -26,8 +24,8 @@ use uuid::Uuid;
 
 use self::dispatch::Dispatcher;
 pub use self::housekeeping::purge_published_loop;
+use self::leases::Shards;
 use self::routes::Routes;
-use self::shards::Shards;
 
 use super::sink::{AnySink, Sink};
 use crate::error::BoxError;
@@ -36,7 +34,7 @@ use crate::monitor::Monitor;
 use crate::store::OutboxAdmin;
 
 /// How often published events are looked through.
-const HOUSEKEEPING: Duration = Duration::from_secs(60);
+const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(60);
 
 /// How a relay works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,7 +154,7 @@ impl<S: OutboxAdmin> Relay<S> {
         let house = purge_published_loop(
             inner.store.clone(),
             inner.settings.keep,
-            HOUSEKEEPING,
+            HOUSEKEEPING_EVERY,
             inner.monitor.clone(),
             stop.clone(),
         );

@@ -15,7 +15,7 @@ static COMMITTED: Signal = Signal::new();
 /// Events were written into a transaction that is still open. Stores call it for events written by other means than
 /// [`crate::outbox::Emit`], such as the SQL of a handler.
 pub fn events_written() {
-    if !cause::has_written_events() {
+    if !cause::note_events_written() {
         EXPECTED.send();
     }
 }

@@ -27,7 +27,7 @@ pub(in crate::inbox) enum Next {
 }
 
 /// What was in the way may be gone the next time, however few attempts a message has.
-const UNSURE_ATTEMPTS: u32 = 3;
+const MIN_ATTEMPTS_WHEN_UNSURE: u32 = 3;
 
 /// How sure it is that a message failed for a reason of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
         let rejected = matches!(outcome, Some(Outcome::Reject { .. }));
         let attempts = match blame {
             Blame::Message => self.settings.retry.attempts,
-            Blame::Unsure => self.settings.retry.attempts.max(UNSURE_ATTEMPTS),
+            Blame::Unsure => self.settings.retry.attempts.max(MIN_ATTEMPTS_WHEN_UNSURE),
         };
         if !rejected && failures < attempts {
             batch.health.failed(&reason);

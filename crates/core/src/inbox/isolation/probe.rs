@@ -15,9 +15,9 @@ use crate::message::Message;
 use crate::store::InboxStore;
 
 /// How many other messages are tried.
-const OTHERS: usize = 4;
+const MAX_PROBED_MESSAGES: usize = 4;
 /// How many are looked at to find some of other tenants and keys.
-const LOOKED_AT: usize = 200;
+const MAX_MESSAGES_LOOKED_AT: usize = 200;
 
 /// How the handler does on other messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,11 +57,11 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
     /// do with those.
     fn others(&self, partition: &Partition, items: &[Item], failed: usize, lane: usize) -> Vec<Item> {
         let Item::Fit(failed_message, failed_key) = &items[failed] else { return Vec::new() };
-        let waiting = self.identify(partition.queues.peek(lane, LOOKED_AT));
+        let waiting = self.identify(partition.queues.peek(lane, MAX_MESSAGES_LOOKED_AT));
         let mut known = HashSet::from([(failed_message.tenant(), failed_message.key())]);
         let mut others: Vec<(&Message, ReceiptKey)> = items[failed + 1..]
             .iter()
-            .take(LOOKED_AT)
+            .take(MAX_MESSAGES_LOOKED_AT)
             .chain(&waiting)
             .filter_map(|item| match item {
                 Item::Fit(message, key) => Some((message, *key)),
@@ -72,6 +72,10 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
             .filter(|(other, _)| other.key().is_none() || known.insert((other.tenant(), other.key())))
             .collect();
         others.sort_by_key(|(other, _)| other.tenant() == failed_message.tenant());
-        others.into_iter().take(OTHERS).map(|(other, key)| Item::Fit(other.clone(), key)).collect()
+        others
+            .into_iter()
+            .take(MAX_PROBED_MESSAGES)
+            .map(|(other, key)| Item::Fit(other.clone(), key))
+            .collect()
     }
 }

@@ -19,7 +19,7 @@ use crate::store::{Lease, OutboxAdmin, SHARDS};
 /// The shortest wait between two looks.
 const POLL_MIN: Duration = Duration::from_millis(5);
 /// How long we look often for events that were written in this process, but not committed by the engine.
-const EXPECTANT: Duration = Duration::from_secs(1);
+const EXPECTED_WITHIN: Duration = Duration::from_secs(1);
 /// How long a stopping relay waits for what is under way.
 const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 
@@ -91,7 +91,7 @@ impl<S: OutboxAdmin> Dispatcher<S> {
                 () = self.inner.shards.change(&mut heard) => {}
                 wake = listener.wait(poll) => match wake {
                     Wake::Committed => poll = POLL_MIN,
-                    Wake::Expected => expectant_until = Instant::now() + EXPECTANT,
+                    Wake::Expected => expectant_until = Instant::now() + EXPECTED_WITHIN,
                     Wake::Poll => {}
                 },
             }

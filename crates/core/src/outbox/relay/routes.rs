@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::no_sink::NoSink;
+use crate::error::BoxError;
 use crate::monitor::{LoopHandle, Monitor};
-use crate::outbox::sink::AnySink;
+use crate::outbox::sink::{AnySink, Delivery, OutgoingEvent, Sink};
 
 /// A sink, the topics it takes, and how it is.
 pub(super) struct Route {
@@ -47,6 +47,21 @@ impl Routes {
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+}
+
+/// Takes the events that no other sink takes: they go aside, for an operator.
+struct NoSink;
+
+impl Sink for NoSink {
+    async fn deliver(&self, events: &[OutgoingEvent]) -> Result<Vec<Delivery>, BoxError> {
+        let rejected = |event: &OutgoingEvent| Delivery::Reject {
+            error: format!(
+                "no sink takes the topic {}: add a route for it (or [kafka]), then retry this event",
+                event.topic()
+            ),
+        };
+        Ok(events.iter().map(rejected).collect())
     }
 }
 

@@ -17,7 +17,7 @@ use crate::outbox::sink::{Delivery, OutgoingEvent};
 use crate::store::{HeldEvent, Lease, OutboxAdmin, ParkedEvent, Settlement, StoredEvent};
 
 /// After this many batches another unit gets a turn.
-const ROUNDS: usize = 8;
+const MAX_BATCHES_PER_TURN: usize = 8;
 /// How often a settlement is tried before its events are left to be published again.
 const SETTLE_TRIES: u32 = 5;
 /// A batch in which everything failed makes its unit wait, but not for long: the next one may hold other keys.
@@ -69,7 +69,7 @@ impl<S: OutboxAdmin> Inner<S> {
             bytes: self.settings.batch.bytes,
         };
         let shards: Vec<u16> = unit.leases.iter().map(|lease| lease.shard).collect();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_BATCHES_PER_TURN {
             let events = match self.store.next_events(&unit.key.topic, &shards, bounds).await {
                 Ok(events) => events,
                 Err(error) => return self.failed(unit, &describe(&error)),

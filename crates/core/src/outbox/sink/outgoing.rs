@@ -111,10 +111,10 @@ impl OutgoingEvent {
 }
 
 /// The last millisecond of the year 9999: what comes after has no such form.
-const LAST_MS: u64 = 253_402_300_799_999;
+const MAX_RFC3339_MS: u64 = 253_402_300_799_999;
 
 fn rfc3339(ms: i64) -> String {
-    let since_1970 = Duration::from_millis(u64::try_from(ms).unwrap_or_default().min(LAST_MS));
+    let since_1970 = Duration::from_millis(u64::try_from(ms).unwrap_or_default().min(MAX_RFC3339_MS));
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since_1970).to_string()
 }
 
