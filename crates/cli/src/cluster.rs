@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::load;
 
 /// How long one question may take.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which logs there are and where they end, or why that is not known.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ async fn ask(config: &Config, topics: Vec<String>, logs: &mut Logs) -> Result<()
 /// A client that asks the cluster of the configuration.
 pub(crate) fn admin(config: &Config) -> Result<Admin, Failure> {
     let kafka = config.kafka.as_ref().ok_or_else(|| Failure::config("[kafka] is missing"))?;
-    load::kafka(kafka).admin(ANSWER).map_err(|e| unreachable(&e))
+    load::kafka(kafka).admin(ANSWER_TIMEOUT).map_err(|e| unreachable(&e))
 }
 
 /// What it did not answer.
@@ -84,7 +84,7 @@ pub(crate) fn unreachable(error: &oncebox_kafka::Error) -> Failure {
 pub(crate) async fn check(config: &Config) -> (Vec<Finding>, bool) {
     let Some(kafka) = &config.kafka else { return (Vec::new(), true) };
     let subject = "kafka".to_owned();
-    let asked = match load::kafka(kafka).admin(ANSWER) {
+    let asked = match load::kafka(kafka).admin(ANSWER_TIMEOUT) {
         Ok(admin) => admin.cluster().await.map(|cluster| (admin, cluster)),
         Err(e) => Err(e),
     };

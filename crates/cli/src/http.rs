@@ -11,8 +11,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use metrics::gauge;
 use metrics_exporter_prometheus::PrometheusHandle;
+use oncebox_core::metrics::loop_last_success_age_seconds;
 use oncebox_core::monitor::{LoopReport, Monitor};
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -116,7 +116,7 @@ async fn metrics(State(shown): State<Shown>) -> impl IntoResponse {
         *age = age.max(report.age.as_secs_f64());
     }
     for (name, age) in ages {
-        gauge!("oncebox_loop_last_success_age_seconds", "loop" => name).set(age);
+        loop_last_success_age_seconds(name).set(age);
     }
     shown.metrics.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.render())

@@ -18,8 +18,8 @@ impl Interrupt {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Until the user has had enough.
-    pub(crate) async fn came(&mut self) {
+    /// Waits until the user wants it to end.
+    pub(crate) async fn wait(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -33,7 +33,7 @@ impl Interrupt {
     ) -> Result<T, Failure> {
         tokio::select! {
             done = work => done,
-            () = self.came() => Err(Failure { exit: Exit::Negative, text: "interrupted".to_owned() }),
+            () = self.wait() => Err(Failure { exit: Exit::Negative, text: "interrupted".to_owned() }),
         }
     }
 }

@@ -13,7 +13,7 @@ use oncebox_core::printable::{printable, printable_json, printable_lines};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Writes a line, or a table of several, to stdout. A reader that went away (`| head`) is no error: the exit code is that
+/// Writes a line, or a table of several, to stdout. A reader that went away (`| head`) is not an error: the exit code is that
 /// of the answer.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     write(&printable_lines(text))
@@ -102,7 +102,7 @@ pub(crate) fn short(error: &str) -> String {
     }
 }
 
-/// A bar on stderr while something takes long; hidden when stderr is no terminal.
+/// A bar on stderr while something takes a while; hidden when stderr is not a terminal.
 pub(crate) fn bar(length: u64, template: &str) -> ProgressBar {
     let target =
         if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

@@ -2,12 +2,14 @@
 //!
 //! The folders are the picture: [`source`] → [`inbox`] → [`store`] → [`outbox`].
 
+pub mod backoff;
 pub mod clock;
 pub mod config;
 pub mod error;
 pub mod failpoint;
 pub mod inbox;
 pub mod message;
+pub mod metrics;
 pub mod mistake;
 pub mod monitor;
 pub mod names;

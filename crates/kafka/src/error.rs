@@ -22,7 +22,7 @@ pub enum Error {
     /// No topic is named.
     #[error("no topic is given to read from")]
     NoTopics,
-    /// The client cannot go on and must be built anew.
+    /// The client cannot go on; a new one is needed.
     #[error("the Kafka client cannot go on: {0}")]
     Fatal(String),
     /// Events go to a topic that is not there.

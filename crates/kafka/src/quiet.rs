@@ -5,7 +5,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::KafkaError;
 
-use crate::callbacks::log;
+use crate::logging::log;
 use crate::secrets::Secrets;
 
 /// Whose errors are returned, not logged.

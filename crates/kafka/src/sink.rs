@@ -24,11 +24,11 @@ use pool::Pool;
 use topics::Topics;
 
 /// How many batches may be under way at once: each has a producer of its own.
-const BATCHES: usize = 4;
+const MAX_BATCHES: usize = 4;
 
 /// How long Kafka may confirm nothing of a batch before the batch is given up. librdkafka itself would wait for ever, for the
 /// leader of one partition say, and meanwhile no other topic would have the place of this batch.
-const STALL: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Publishes events: the topic, the key, the payload and the headers are those of the event, the timestamp is when it was
 /// written.
@@ -44,11 +44,11 @@ pub struct KafkaSink {
 
 impl KafkaSink {
     pub(crate) fn new(kafka: Kafka) -> Self {
-        Self::with_stall(kafka, STALL)
+        Self::with_stall(kafka, STALL_TIMEOUT)
     }
 
     fn with_stall(kafka: Kafka, stall: Duration) -> Self {
-        Self { pool: Pool::new(kafka, BATCHES, stall), topics: Topics::default() }
+        Self { pool: Pool::new(kafka, MAX_BATCHES, stall), topics: Topics::default() }
     }
 
     async fn publish(&self, topic: &str, events: &[OutgoingEvent]) -> Result<Vec<Delivery>, Error> {
@@ -60,12 +60,12 @@ impl KafkaSink {
                 leased.replace(topic).await?;
             }
             let reports = leased.producer().send(run.iter().map(|at| &events[*at])).await?;
-            let settled = batch.settle(&run, &reports);
+            let taken_in = batch.take_in(&run, &reports);
             if leased.producer().has_stalled() && batch.undecided() > 0 {
                 self.topics.forget(topic);
                 return self.stalled(topic, batch);
             }
-            if let Err(code) = settled {
+            if let Err(code) = taken_in {
                 self.topics.forget(topic);
                 let stopped_by = leased.producer().stopped_by();
                 return Err(failure::of_batch(topic, batch.undecided(), events.len(), code, stopped_by));
@@ -94,7 +94,7 @@ impl Sink for KafkaSink {
     }
 
     fn concurrency(&self) -> usize {
-        BATCHES
+        MAX_BATCHES
     }
 }
 

@@ -1,4 +1,18 @@
-//! The source: starts the reader's thread and waits for its end.
+//! The source: its settings, and the thread that reads.
+
+mod assignment;
+mod begin;
+mod callbacks;
+mod commit;
+mod deliver;
+mod health;
+mod partition;
+mod reader;
+mod rebalance;
+mod recheck;
+mod record;
+mod statistics;
+mod survey;
 
 use std::time::Duration;
 
@@ -9,16 +23,16 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::callbacks::Callbacks;
 use crate::error::Error;
-use crate::reader::{Plan, Reader};
 use crate::settings::Kafka;
-use crate::survey::Survey;
+use callbacks::Callbacks;
+use reader::{Plan, Reader};
+use survey::Survey;
 
 /// How long leaving the group may take after the drain. librdkafka cannot be hurried when a broker does not answer.
-const LEAVE: Duration = Duration::from_secs(10);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// librdkafka's default for `max.poll.interval.ms`: how long the group waits for us to give partitions back.
-const POLL_INTERVAL: Duration = Duration::from_secs(300);
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Reads topics as a member of a consumer group. Made by [`Kafka::source`].
 #[derive(Debug, Clone)]
@@ -65,7 +79,7 @@ impl KafkaSource {
 
     fn bounded_drain_budget(&self) -> Duration {
         let interval = self.kafka.get("max.poll.interval.ms").and_then(|ms| ms.parse().ok());
-        self.drain_budget.min(interval.map_or(POLL_INTERVAL, Duration::from_millis) / 2)
+        self.drain_budget.min(interval.map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis) / 2)
     }
 
     fn consumer(&self, intake: &Intake) -> Result<BaseConsumer<Callbacks>, Error> {
@@ -106,7 +120,7 @@ impl Source for KafkaSource {
         })?;
         let deadline = async {
             stop.cancelled().await;
-            tokio::time::sleep(self.bounded_drain_budget() + LEAVE).await;
+            tokio::time::sleep(self.bounded_drain_budget() + LEAVE_TIMEOUT).await;
         };
         tokio::select! {
             ended = ended => match ended {

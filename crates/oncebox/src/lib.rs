@@ -27,6 +27,8 @@
 //! commits once. What is not in the transaction (mail, HTTP) is at least once, through the outbox, with a stable event id.
 
 #[doc(inline)]
+pub use oncebox_core::backoff::Backoff;
+#[doc(inline)]
 pub use oncebox_core::error::{BoxError, Outcome, Result, reject, retry, retry_after};
 #[doc(inline)]
 pub use oncebox_core::inbox::*;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use oncebox_core::backoff::Backoff;
 use oncebox_core::clock::Clock;
 use oncebox_core::inbox::{BatchBounds, Inbox, RetryPolicy, Settings, Turn, purge_loop};
 use oncebox_core::inbox::{Identity, Limits, Selector};
@@ -37,8 +38,7 @@ impl Config {
             lanes: self.lanes,
             retry: RetryPolicy {
                 attempts: self.attempts,
-                backoff_min: Duration::from_millis(200),
-                backoff_max: Duration::from_secs(30),
+                backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
             },
             crash_limit: self.crash_limit,
             streak_limit: self.streak_limit,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use oncebox_core::backoff::Backoff;
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::RetryPolicy;
 use oncebox_core::outbox::{Delivery, OutgoingEvent, Sink};
@@ -123,8 +124,7 @@ impl Sink for ModelSink {
     fn retry(&self) -> RetryPolicy {
         RetryPolicy {
             attempts: 6,
-            backoff_min: Duration::from_millis(500),
-            backoff_max: Duration::from_secs(60),
+            backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(60)),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use oncebox_core::backoff::Backoff;
 use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::{Inbox, RetryPolicy, StartPolicy, Worker};
@@ -47,8 +48,7 @@ impl File {
     ) -> Result<Worker<SqliteStore, SqlHandler>, BoxError> {
         let quick = RetryPolicy {
             attempts: 2,
-            backoff_min: Duration::from_millis(1),
-            backoff_max: Duration::from_millis(5),
+            backoff: Backoff::new(Duration::from_millis(1), Duration::from_millis(5)),
         };
         let handler = SqlHandler::prepare(&self.store, &handler, PayloadKind::Json).await?;
         Ok(Inbox::new("stock", self.store.clone())?.retry(quick).monitor(monitor.clone()).apply(handler))

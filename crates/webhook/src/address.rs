@@ -11,7 +11,7 @@ use url::Url;
 use crate::error::Error;
 use crate::text::{Secrets, one_line};
 
-const MAX_SHOWN: usize = 200;
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// The address of a receiver. Only its scheme, host and port are shown.
 #[derive(Clone)]
@@ -97,7 +97,7 @@ fn forget_credentials(url: &mut Url) {
 
 /// Scheme, host and port. Many receivers keep their token in the path.
 fn shown(url: &Url) -> String {
-    one_line(&url.origin().ascii_serialization(), MAX_SHOWN)
+    one_line(&url.origin().ascii_serialization(), MAX_SHOWN_CHARS)
 }
 
 #[cfg(test)]

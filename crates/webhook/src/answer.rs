@@ -10,14 +10,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::text::one_line;
 
-/// As much of an answer is read. A connection whose answer is longer is not used again.
-const MAX_READ: usize = 8 * 1024;
-/// How long to wait for the rest of an answer whose status is known.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// As much of an answer is shown.
-const MAX_SHOWN: usize = 200;
+/// How much of an answer is read. A connection whose answer is longer is not used again.
+const MAX_READ_BYTES: usize = 8 * 1024;
+/// How long the rest of an answer may take once its status is known.
+const BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How much of an answer is shown.
+const MAX_SHOWN_CHARS: usize = 200;
 /// No receiver can hold an event back for longer.
-const LONGEST_DELAY: Duration = Duration::from_secs(60 * 60);
+const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
 
 /// What the receiver answered: its status decides, its text is for people.
 #[derive(Debug)]
@@ -42,13 +42,13 @@ impl Answer {
     /// breaks off or never ends changes nothing.
     pub(crate) async fn read(response: Response<Incoming>, deadline: Instant) -> Self {
         let (head, mut rest) = response.into_parts();
-        let deadline = deadline.min(Instant::now() + PATIENCE);
+        let deadline = deadline.min(Instant::now() + BODY_TIMEOUT);
         let mut body = Vec::new();
-        while body.len() < MAX_READ
+        while body.len() < MAX_READ_BYTES
             && let Ok(Some(Ok(frame))) = timeout_at(deadline, rest.frame()).await
         {
             if let Some(data) = frame.data_ref() {
-                body.extend_from_slice(&data[..data.len().min(MAX_READ - body.len())]);
+                body.extend_from_slice(&data[..data.len().min(MAX_READ_BYTES - body.len())]);
             }
         }
         Self { head, body }
@@ -71,7 +71,7 @@ impl Answer {
 
     /// The status and the beginning of the text, cleaned.
     pub(crate) fn shown(&self, clean: impl Fn(&str) -> String) -> String {
-        let text = one_line(&clean(&String::from_utf8_lossy(&self.body)), MAX_SHOWN);
+        let text = one_line(&clean(&String::from_utf8_lossy(&self.body)), MAX_SHOWN_CHARS);
         if text.is_empty() { self.head.status.to_string() } else { format!("{}: {text}", self.head.status) }
     }
 
@@ -80,20 +80,20 @@ impl Answer {
     }
 
     fn retry_after(&self) -> Option<Duration> {
-        self.header(header::RETRY_AFTER).and_then(|text| delay(text, SystemTime::now()))
+        self.header(header::RETRY_AFTER).and_then(|text| parse_delay(text, SystemTime::now()))
     }
 }
 
 /// `Retry-After` in seconds or as a date. Now, or a time that is over, means nothing: a receiver in trouble is not to be
 /// asked without a pause.
-fn delay(text: &str, now: SystemTime) -> Option<Duration> {
+fn parse_delay(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     let delay = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         Duration::from_secs(text.parse().unwrap_or(u64::MAX))
     } else {
         httpdate::parse_http_date(text).ok()?.duration_since(now).ok()?
     };
-    Some(delay.min(LONGEST_DELAY)).filter(|delay| !delay.is_zero())
+    Some(delay.min(MAX_DELAY)).filter(|delay| !delay.is_zero())
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
             ("Fri, 31 Dec 9999 23:59:59 GMT", Some(3600)),
         ];
         for (text, seconds) in cases {
-            assert_eq!(delay(text, now), seconds.map(Duration::from_secs), "{text:?}");
+            assert_eq!(parse_delay(text, now), seconds.map(Duration::from_secs), "{text:?}");
         }
         assert_eq!(
             answer(503, &[("retry-after", "9")]).verdict(),

@@ -21,7 +21,7 @@ use tower_service::Service;
 use crate::error::Error;
 
 /// Shorter than what servers and balancers usually allow, so that a request rarely meets a connection that is being closed.
-const LONGEST_IDLE: Duration = Duration::from_secs(20);
+const MAX_IDLE: Duration = Duration::from_secs(20);
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Client {
         loop {
             let last = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Connection { mut sender, used } = last?;
-            if used.elapsed() < LONGEST_IDLE && sender.ready().await.is_ok() {
+            if used.elapsed() < MAX_IDLE && sender.ready().await.is_ok() {
                 return Some(sender);
             }
         }

@@ -7,13 +7,13 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use crate::error::Error;
 
 /// The most headers of an event that are passed on. Most receivers take about a hundred.
-pub(crate) const MOST_HEADERS: usize = 1000;
+pub(crate) const MAX_HEADERS: usize = 1000;
 
-const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const OCTET_STREAM: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("oncebox/", env!("CARGO_PKG_VERSION")));
 
 /// These belong to the connection: nobody may set them.
-const CONNECTION: [&str; 9] = [
+const CONNECTION_HEADERS: [&str; 9] = [
     "connection",
     "content-length",
     "expect",
@@ -26,22 +26,22 @@ const CONNECTION: [&str; 9] = [
 ];
 
 /// These the sink writes itself, from what the event is.
-const OWN: [&str; 4] = ["idempotency-key", "oncebox-id", "oncebox-key", "oncebox-topic"];
-const OWN_FAMILIES: [&str; 2] = ["ce-", "webhook-"];
+const OWN_HEADERS: [&str; 4] = ["idempotency-key", "oncebox-id", "oncebox-key", "oncebox-topic"];
+const OWN_PREFIXES: [&str; 2] = ["ce-", "webhook-"];
 
 /// These speak for the sender: a receiver or a proxy may trust them. Only the configuration may set them.
-const TRUSTED: [&str; 9] =
+const TRUSTED_HEADERS: [&str; 9] =
     ["authorization", "cookie", "forwarded", "host", "origin", "referer", "user-agent", "via", "x-real-ip"];
-const TRUSTED_FAMILIES: [&str; 3] = ["proxy-", "sec-", "x-forwarded-"];
+const TRUSTED_PREFIXES: [&str; 3] = ["proxy-", "sec-", "x-forwarded-"];
 
 /// What CloudEvents wants to be percent-encoded in a header, besides all that is not ASCII.
-const CLOUDEVENTS: AsciiSet = CONTROLS.add(b' ').add(b'"').add(b'%');
+const CLOUDEVENTS_ESCAPES: AsciiSet = CONTROLS.add(b' ').add(b'"').add(b'%');
 
 /// A header of the configuration, checked.
 pub(crate) fn configured(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Error> {
     let wrong = |why| Error::Header { name: name.to_owned(), why };
     let name = name.parse::<HeaderName>().map_err(|_| wrong("this is not the name of an HTTP header"))?;
-    if CONNECTION.contains(&name.as_str()) {
+    if CONNECTION_HEADERS.contains(&name.as_str()) {
         return Err(wrong("it belongs to the connection; leave it out"));
     }
     if is_own(&name) || name == header::CONTENT_TYPE {
@@ -58,7 +58,7 @@ pub(crate) fn headers(event: &OutgoingEvent, configured: &HeaderMap) -> Option<H
     let mut fits = true;
     event.visit_headers(|name, value| {
         let passed = value.and_then(|value| passed_on(name, value));
-        fits &= headers.len() < MOST_HEADERS;
+        fits &= headers.len() < MAX_HEADERS;
         if let Some((name, value)) = passed.filter(|_| fits) {
             headers.insert(name, value);
         }
@@ -69,7 +69,7 @@ pub(crate) fn headers(event: &OutgoingEvent, configured: &HeaderMap) -> Option<H
     if event.payload().is_none() {
         headers.remove(header::CONTENT_TYPE);
     } else {
-        headers.entry(header::CONTENT_TYPE).or_insert(BYTES);
+        headers.entry(header::CONTENT_TYPE).or_insert(OCTET_STREAM);
     }
     let id = event.id().to_string();
     let own = [
@@ -94,14 +94,14 @@ pub(crate) fn headers(event: &OutgoingEvent, configured: &HeaderMap) -> Option<H
 fn passed_on(name: &str, value: &[u8]) -> Option<(HeaderName, HeaderValue)> {
     if let Some(attribute) = name.strip_prefix("ce_") {
         let name = HeaderName::try_from(format!("ce-{attribute}")).ok()?;
-        let value = HeaderValue::try_from(percent_encode(value, &CLOUDEVENTS).to_string()).ok()?;
+        let value = HeaderValue::try_from(percent_encode(value, &CLOUDEVENTS_ESCAPES).to_string()).ok()?;
         return Some((name, value));
     }
     let name = name.parse::<HeaderName>().ok()?;
-    let kept_out = CONNECTION.contains(&name.as_str())
+    let kept_out = CONNECTION_HEADERS.contains(&name.as_str())
         || is_own(&name)
-        || TRUSTED.contains(&name.as_str())
-        || TRUSTED_FAMILIES.iter().any(|family| name.as_str().starts_with(family));
+        || TRUSTED_HEADERS.contains(&name.as_str())
+        || TRUSTED_PREFIXES.iter().any(|family| name.as_str().starts_with(family));
     if kept_out {
         return None;
     }
@@ -109,7 +109,8 @@ fn passed_on(name: &str, value: &[u8]) -> Option<(HeaderName, HeaderValue)> {
 }
 
 fn is_own(name: &HeaderName) -> bool {
-    OWN.contains(&name.as_str()) || OWN_FAMILIES.iter().any(|family| name.as_str().starts_with(family))
+    OWN_HEADERS.contains(&name.as_str())
+        || OWN_PREFIXES.iter().any(|family| name.as_str().starts_with(family))
 }
 
 /// Printable ASCII arrives as it was sent; spaces around it would not.

@@ -1,4 +1,4 @@
-//! The sink: its settings, and one event to its end.
+//! The sink: its settings, and the delivery of one event.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::signature::{Key, signatures};
 use crate::text::Secrets;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+const MAX_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 const DEFAULT_AT_ONCE: usize = 8;
 
 /// Delivers each event with an HTTP request. See the [module](crate) for what is sent and what answers mean.
@@ -74,7 +74,7 @@ impl Webhook {
     /// How long a request may take, from the connection to the answer: 10 seconds unless said otherwise, 10 minutes at most.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout.clamp(Duration::from_millis(1), LONGEST_TIMEOUT);
+        self.timeout = timeout.clamp(Duration::from_millis(1), MAX_TIMEOUT);
         self.client = Client::new(self.address.uri.clone(), self.tls.as_ref(), self.timeout);
         self
     }
@@ -96,7 +96,7 @@ impl Webhook {
 
     fn request(&self, event: &OutgoingEvent) -> Result<Request<Full<Bytes>>> {
         let mut headers = request::headers(event, &self.headers).ok_or_else(|| {
-            let most = request::MOST_HEADERS;
+            let most = request::MAX_HEADERS;
             reject(format!(
                 "event {} has more than {most} headers, too many for HTTP; write it with fewer",
                 event.id()
@@ -123,7 +123,7 @@ impl Webhook {
     }
 
     /// What the answer means, as an error that says what to do.
-    fn settle(&self, event: &OutgoingEvent, answer: &Answer) -> Result {
+    fn judge(&self, event: &OutgoingEvent, answer: &Answer) -> Result {
         let what = format!("event {} to {}", event.id(), self.address);
         let shown = || answer.shown(|text| self.secrets.remove_from(text));
         match answer.verdict() {
@@ -145,7 +145,7 @@ impl Webhook {
                 )))
             }
             Verdict::Refused => Err(reject(format!(
-                "{what}: the receiver refuses it, {}; mend the receiver or its configuration and retry the event, \
+                "{what}: the receiver refuses it, {}; fix the receiver or its configuration and retry the event, \
                  or drop it",
                 shown()
             ))),
@@ -184,7 +184,7 @@ impl Deliver for Webhook {
         };
         let answer = Answer::read(response, deadline).await;
         self.client.keep(connection);
-        self.settle(event, &answer)
+        self.judge(event, &answer)
     }
 }
 

@@ -87,7 +87,7 @@ async fn a_refusal_is_final_and_quotes_the_answer() {
     let long = format!("no such field\r\n\0\u{1b}[2J{}", "ä".repeat(5000));
     let reason = rejected(outcome(Reply::with("400 Bad Request", "", &long), LONG).await);
     assert!(reason.contains("400 Bad Request: no such field\\r\\n\\u{0}\\u{1b}[2Jä"), "{reason}");
-    assert!(reason.contains("ä…; mend the receiver"), "{reason}");
+    assert!(reason.contains("ä…; fix the receiver"), "{reason}");
     assert!(reason.chars().count() < 450 && !reason.contains(char::is_control), "{reason}");
     let reason = rejected(outcome(Reply::status("404 Not Found"), LONG).await);
     assert!(reason.contains("refuses it, 404 Not Found; "), "{reason}");

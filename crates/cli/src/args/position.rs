@@ -21,9 +21,9 @@ pub(crate) enum PositionAction {
         #[command(flatten)]
         output: OutputArg,
     },
-    /// Go on from another place. Back is safe: receipts skip what was applied. A running daemon begins anew there.
+    /// Go on from another place. Back is safe: receipts skip what was applied. A running daemon goes on from there.
     Move(PositionMove),
-    /// Let go of a topic that will not come back, so that it holds back the retention of receipts no more.
+    /// Let go of a topic that will not come back, so that it no longer holds back the retention of receipts.
     Retire {
         /// The consumer.
         #[arg(long)]

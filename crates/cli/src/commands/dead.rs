@@ -9,7 +9,7 @@ use oncebox_core::config::Config;
 use oncebox_core::store::{DeadFilter, DeadSummary};
 
 use crate::args::{DeadAction, DeadChange, DeadSelection};
-use crate::commands::selection::{Numbered, PAGE, all_of, changed, deliberate};
+use crate::commands::selection::{Numbered, PAGE_ROWS, all_of, report_changed, require_choice};
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::load;
 use crate::output;
@@ -59,11 +59,11 @@ impl WithStore for Dead<'_> {
                 loop {
                     let page = store.drop_dead(&filter).await?;
                     dropped += page;
-                    if page < u64::from(PAGE) {
+                    if page < u64::from(PAGE_ROWS) {
                         break;
                     }
                 }
-                changed("dropped", dropped, "dead letters", output.output)
+                report_changed("dropped", dropped, "dead letters", output.output)
             }
         }
     }
@@ -78,15 +78,15 @@ fn filter(selection: DeadSelection) -> DeadFilter {
         message_id: selection.message_id,
         key: selection.key.map(String::into_bytes),
         after: 0,
-        limit: PAGE,
+        limit: PAGE_ROWS,
     }
 }
 
 /// Replay and drop change things, so "everything" has to be said.
 fn chosen(selection: DeadSelection, all: bool) -> Result<DeadFilter, Failure> {
     let chosen = filter(selection);
-    let everything = DeadFilter { limit: PAGE, ..DeadFilter::default() };
-    deliberate("dead letters", "--consumer, --topic", chosen != everything, all)?;
+    let everything = DeadFilter { limit: PAGE_ROWS, ..DeadFilter::default() };
+    require_choice("dead letters", "--consumer, --topic", chosen != everything, all)?;
     Ok(chosen)
 }
 

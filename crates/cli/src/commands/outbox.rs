@@ -7,7 +7,7 @@ use std::path::Path;
 use oncebox_core::store::{EventFilter, EventState, OutboxEntry};
 
 use crate::args::{OutboxAction, OutboxChange, OutboxSelection};
-use crate::commands::selection::{Numbered, PAGE, all_of, changed, deliberate};
+use crate::commands::selection::{Numbered, PAGE_ROWS, all_of, report_changed, require_choice};
 use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::load;
 use crate::output;
@@ -88,7 +88,7 @@ fn filters(selection: &OutboxSelection, otherwise: &[Option<EventState>]) -> Vec
         topic: selection.topic.clone(),
         key: selection.key.clone().map(String::into_bytes),
         after: 0,
-        limit: PAGE,
+        limit: PAGE_ROWS,
     };
     states.into_iter().map(filter).collect()
 }
@@ -120,11 +120,12 @@ async fn apply<S: SqlStore>(
     apply: impl AsyncFn(&EventFilter) -> oncebox_core::store::StoreResult<u64>,
 ) -> CommandResult {
     let OutboxChange { selection, all, dry_run, output } = change;
-    let is_chosen = filters(&selection, &[None]) != [EventFilter { limit: PAGE, ..EventFilter::default() }];
-    deliberate("events", "--topic, --key", is_chosen, all)?;
+    let is_chosen =
+        filters(&selection, &[None]) != [EventFilter { limit: PAGE_ROWS, ..EventFilter::default() }];
+    require_choice("events", "--topic, --key", is_chosen, all)?;
     let filters = filters(&selection, states);
     if dry_run {
-        let found = all_of("events", async |after| entries(store, &filters, after, PAGE).await).await?;
+        let found = all_of("events", async |after| entries(store, &filters, after, PAGE_ROWS).await).await?;
         return show::list(&found, output.output);
     }
     let mut count = 0;
@@ -135,7 +136,7 @@ async fn apply<S: SqlStore>(
             let Some(last) = page.last() else { break };
             after = last.event.seq;
             let seqs = page.iter().map(|entry| entry.event.seq).collect();
-            let these = EventFilter { seqs, state: filter.state, limit: PAGE, ..EventFilter::default() };
+            let these = EventFilter { seqs, state: filter.state, limit: PAGE_ROWS, ..EventFilter::default() };
             count += apply(&these).await?;
         }
     }
@@ -143,5 +144,5 @@ async fn apply<S: SqlStore>(
         let states: Vec<&str> = filters.iter().filter_map(|f| f.state).map(EventState::as_str).collect();
         output::note(&format!("no {} event matches", states.join(" or ")));
     }
-    changed(verb, count, "events", output.output)
+    report_changed(verb, count, "events", output.output)
 }

@@ -16,8 +16,8 @@ use crate::exit::{CommandResult, Exit, Failure};
 use crate::load;
 use crate::stores::{SqlStore, WithStore, require_schema, with_store};
 
-/// Positions are what is asked for here: nothing is counted.
-const NO_COUNTS: u64 = 1;
+/// Only positions are asked for, so as little as possible is counted.
+const LOWEST_CAP: u64 = 1;
 
 pub(crate) async fn run(file: &Path, action: PositionAction) -> CommandResult {
     let config = load::config(file)?;
@@ -34,7 +34,7 @@ impl WithStore for Position<'_> {
 
     async fn run<S: SqlStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
-        let status = store.status(NO_COUNTS).await?;
+        let status = store.status(LOWEST_CAP).await?;
         match self.action {
             PositionAction::List { consumer, topic, output } => {
                 let mut positions = status.positions;
@@ -51,8 +51,8 @@ impl WithStore for Position<'_> {
     }
 }
 
-/// Fails unless somebody knows this consumer, and that it reads this topic: a position that is made by a typing error would
-/// hold back retention for ever.
+/// Fails unless somebody knows this consumer, and that it reads this topic: a position that was made by a typing error would
+/// hold back retention for good.
 fn known(
     config: &Config,
     positions: &[PositionStatus],

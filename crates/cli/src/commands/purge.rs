@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Output;
-use crate::commands::selection::{MOST_SHOWN, PAGE};
+use crate::commands::selection::{MAX_SHOWN, PAGE_ROWS};
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::interrupt::Interrupt;
 use crate::load;
@@ -91,7 +91,7 @@ impl Purge {
         let mut purging = Box::pin(store.purge(pass));
         let purged = tokio::select! {
             purged = &mut purging => purged?,
-            () = interrupt.came() => {
+            () = interrupt.wait() => {
                 stop.cancel();
                 purging.await?
             }
@@ -114,9 +114,9 @@ async fn count_published<S: SqlStore>(store: &S, keep: Duration) -> Result<u64, 
     let before = Clock::system().now_ms().saturating_sub(keep);
     let is_old = |entry: &OutboxEntry| entry.state_at_ms.is_some_and(|at| at < before);
     let mut filter =
-        EventFilter { state: Some(EventState::Published), limit: PAGE, ..EventFilter::default() };
+        EventFilter { state: Some(EventState::Published), limit: PAGE_ROWS, ..EventFilter::default() };
     let (mut seen, mut old) = (0, 0);
-    while seen < MOST_SHOWN {
+    while seen < MAX_SHOWN {
         let page = store.events(&filter).await?;
         let Some(last) = page.last() else { return Ok(old) };
         filter.after = last.event.seq;

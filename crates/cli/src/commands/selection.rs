@@ -7,17 +7,17 @@ use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::output;
 
 /// How many rows are taken into memory, or changed by one statement, at once.
-pub(crate) const PAGE: u32 = 200;
+pub(crate) const PAGE_ROWS: u32 = 200;
 /// How many a dry run lists.
-pub(crate) const MOST_SHOWN: usize = 10_000;
+pub(crate) const MAX_SHOWN: usize = 10_000;
 
 /// A row of a list that is ordered by number.
 pub(crate) trait Numbered {
     fn number(&self) -> i64;
 }
 
-/// To change everything has to be said.
-pub(crate) fn deliberate(what: &str, filters: &str, is_chosen: bool, all: bool) -> Result<(), Failure> {
+/// Whoever means everything has to say so.
+pub(crate) fn require_choice(what: &str, filters: &str, is_chosen: bool, all: bool) -> Result<(), Failure> {
     if is_chosen || all {
         return Ok(());
     }
@@ -31,7 +31,7 @@ pub(crate) async fn all_of<T: Numbered>(
     page: impl AsyncFn(i64) -> Result<Vec<T>, Failure>,
 ) -> Result<Vec<T>, Failure> {
     let mut all: Vec<T> = Vec::new();
-    while all.len() < MOST_SHOWN {
+    while all.len() < MAX_SHOWN {
         let rows = page(all.last().map_or(0, Numbered::number)).await?;
         if rows.is_empty() {
             return Ok(all);
@@ -43,7 +43,7 @@ pub(crate) async fn all_of<T: Numbered>(
 }
 
 /// How many were changed; none is a negative answer.
-pub(crate) fn changed(verb: &str, count: u64, what: &str, output: Output) -> CommandResult {
+pub(crate) fn report_changed(verb: &str, count: u64, what: &str, output: Output) -> CommandResult {
     match output {
         Output::Json => output::json(&json!({verb: count}))?,
         Output::Table => output::line(&format!("{verb} {count} {what}"))?,

@@ -15,7 +15,7 @@ use crate::output;
 
 const PARTITIONS: i32 = 4;
 /// How long the broker may take for an answer.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A broker with the demo's topics in it.
 pub(crate) struct Broker {
@@ -56,7 +56,8 @@ impl Broker {
             .iter()
             .map(|topic| NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(1)))
             .collect();
-        let options = AdminOptions::new().operation_timeout(Some(ANSWER)).request_timeout(Some(ANSWER));
+        let options =
+            AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT)).request_timeout(Some(ANSWER_TIMEOUT));
         let admin = admin(&self.servers).map_err(|e| unusable(&e))?;
         let created = admin.create_topics(&new, &options).await.map_err(|e| unusable(&e))?;
         match created.into_iter().find_map(Result::err) {
@@ -104,7 +105,8 @@ impl Broker {
             return;
         }
         let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
-        let options = AdminOptions::new().operation_timeout(Some(ANSWER)).request_timeout(Some(ANSWER));
+        let options =
+            AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT)).request_timeout(Some(ANSWER_TIMEOUT));
         let removed = async {
             let admin = admin(&self.servers).map_err(|e| e.to_string())?;
             // A group that never was, or whose killed members are not missed yet, holds nothing but offsets of the topic.

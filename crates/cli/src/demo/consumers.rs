@@ -15,7 +15,7 @@ use super::{CONSUMER, PROCESSES};
 use crate::exit::Failure;
 
 /// The variable that tells consumers the URL of the database: there may be a password in it, which no file should hold.
-const STORE: &str = "ONCEBOX_DEMO_STORE";
+const STORE_VARIABLE: &str = "ONCEBOX_DEMO_STORE";
 
 pub(crate) struct Consumers<'a> {
     folder: PathBuf,
@@ -48,7 +48,7 @@ impl<'a> Consumers<'a> {
         let child = Command::new(std::env::current_exe()?)
             .args(["run", "--log", "info,sqlx=warn", "--config"])
             .arg(file)
-            .env(STORE, self.database.url())
+            .env(STORE_VARIABLE, self.database.url())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -126,7 +126,7 @@ fn config(subscription: &Subscription<'_>, brokers: &str, database: &Database) -
     let [update, insert] = database.statements();
     format!(
         r#"[store]
-url = "${{{STORE}}}"
+url = "${{{STORE_VARIABLE}}}"
 max_connections = 4
 
 [kafka]

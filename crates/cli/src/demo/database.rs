@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 /// How many articles there are.
 pub(crate) const SKUS: u32 = 40;
 /// Stock of each of them at the start.
-const ON_HAND: i64 = 1_000_000_000;
+const INITIAL_STOCK: i64 = 1_000_000_000;
 
 /// The database the consumers work on, seen with an ordinary client.
 pub(crate) struct Database {
@@ -82,10 +82,10 @@ impl Database {
             let insert = "INSERT INTO oncebox_demo_stock (sku, on_hand) VALUES ($1, $2)";
             let inserted = match &self.pool {
                 Pool::Postgres(pool) => {
-                    sqlx::query(insert).bind(sku).bind(ON_HAND).execute(pool).await.map(|_| ())
+                    sqlx::query(insert).bind(sku).bind(INITIAL_STOCK).execute(pool).await.map(|_| ())
                 }
                 Pool::Sqlite(pool) => {
-                    sqlx::query(insert).bind(sku).bind(ON_HAND).execute(pool).await.map(|_| ())
+                    sqlx::query(insert).bind(sku).bind(INITIAL_STOCK).execute(pool).await.map(|_| ())
                 }
             };
             inserted.map_err(|e| Failure::data(e.to_string()))?;
@@ -130,7 +130,7 @@ impl Database {
     pub(crate) async fn stock_taken(&self) -> Result<i64, Failure> {
         let left =
             self.number("SELECT CAST(COALESCE(SUM(on_hand), 0) AS BIGINT) FROM oncebox_demo_stock").await?;
-        Ok(i64::from(SKUS) * ON_HAND - left)
+        Ok(i64::from(SKUS) * INITIAL_STOCK - left)
     }
 
     /// How many records of the topic are settled.

@@ -31,10 +31,10 @@ const CONSUMER: &str = "oncebox-demo";
 /// How many consumer processes share the partitions.
 const PROCESSES: usize = 2;
 /// Give up when nothing has moved for this long.
-const PATIENCE: Duration = Duration::from_secs(45);
+const STANDSTILL_LIMIT: Duration = Duration::from_secs(45);
 
 /// How long it may take to put everything away.
-const TIDY: Duration = Duration::from_secs(30);
+const TIDY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(args: DemoArgs) -> CommandResult {
     let mut interrupt = Interrupt::listen()?;
@@ -48,12 +48,12 @@ pub(crate) async fn run(args: DemoArgs) -> CommandResult {
     let stage = Stage { folder: folder.path(), database: &database, broker: &broker };
     let played = stage.play(&args, &mut interrupt).await;
     // Whatever became of it, nothing stays behind.
-    let tidied = tokio::time::timeout(TIDY, stage.tidy()).await;
+    let tidied = tokio::time::timeout(TIDY_TIMEOUT, stage.tidy()).await;
     drop(folder);
     let verdict = played?;
     tidied.map_err(|_| Failure::data("the demo's tables could not be removed in time"))??;
     verdict.print(args.output.output)?;
-    Ok(if verdict.good() { Answer::Yes } else { Answer::No })
+    Ok(if verdict.is_good() { Answer::Yes } else { Answer::No })
 }
 
 /// Where the demo takes place.
@@ -119,7 +119,7 @@ async fn drive(
         }
         let effects = database.effects().await?;
         let read = database.read_up_to().await?;
-        producer.consumed(read);
+        producer.note_consumed(read);
         bar.set_position(effects.unsigned_abs());
         bar.set_message(format!(
             "{} copies suppressed, {} kills",
@@ -132,13 +132,16 @@ async fn drive(
             consumers.kill_one().await?;
         }
         consumers.revive().await?;
-        if producer.finished() && read >= producer.produced() && consumers.kills() >= args.kills {
+        if producer.is_finished() && read >= producer.produced() && consumers.kills() >= args.kills {
             return Ok(());
         }
         if (effects, read) != (moved.1, moved.2) {
             moved = (Instant::now(), effects, read);
-        } else if moved.0.elapsed() > PATIENCE {
-            output::note(&format!("nothing has moved for {} s: counting what is there", PATIENCE.as_secs()));
+        } else if moved.0.elapsed() > STANDSTILL_LIMIT {
+            output::note(&format!(
+                "nothing has moved for {} s: counting what is there",
+                STANDSTILL_LIMIT.as_secs()
+            ));
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(30)).await;

@@ -63,11 +63,11 @@ impl Producer {
         self.state.unique_quantity.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn consumed(&self, records: i64) {
+    pub(crate) fn note_consumed(&self, records: i64) {
         self.state.consumed.store(records, Ordering::SeqCst);
     }
 
-    pub(crate) fn finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.state.finished.load(Ordering::SeqCst)
     }
 

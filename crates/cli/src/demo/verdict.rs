@@ -62,7 +62,7 @@ impl Verdict {
         Ok(verdict)
     }
 
-    pub(crate) fn good(&self) -> bool {
+    pub(crate) fn is_good(&self) -> bool {
         self.verdict == "ok"
     }
 
@@ -83,7 +83,7 @@ impl Verdict {
             row("effects out of order", self.out_of_order),
         ];
         output::line(&output::table(["counted from the database", ""], rows).to_string())?;
-        let text = if self.good() {
+        let text = if self.is_good() {
             format!("Every message changed the database once. ({:.1} s)", self.seconds)
         } else {
             "FAILED: an effect is lost, doubled or out of order.".to_owned()

@@ -55,6 +55,9 @@ async fn health_and_metrics_have_the_names_of_the_contract() {
     assert!(daemon.metric(&of("transaction_seconds_count")).await.is_some_and(|count| count > 0.0));
     let page = daemon.get("/metrics").await.expect("an answer").body;
     assert!(page.contains("oncebox_loop_last_success_age_seconds{loop=\"store\"}"), "{page}");
+    for text in ["# HELP oncebox_lag_messages ", "# TYPE oncebox_batch_size histogram", "le=\"2500\""] {
+        assert!(page.contains(text), "no {text} in the metrics:\n{page}");
+    }
     for word in ["secret-key", "order-1", "sku-1"] {
         assert!(!page.contains(word), "{word} is in the metrics:\n{page}");
     }

@@ -54,9 +54,8 @@ pub(super) fn retry(mut section: Section<'_, '_>, default: RetryPolicy) -> Retry
     let attempts = section.or("attempts", default.attempts, |e| {
         e.integer(&(1..=1000)).and_then(|attempts| u32::try_from(attempts).ok())
     });
-    let (backoff_min, backoff_max) = section.or("backoff", (default.backoff_min, default.backoff_max), |e| {
-        e.parsed("a range of durations", BACKOFF_FIX, units::backoff)
-    });
+    let backoff = section
+        .or("backoff", default.backoff, |e| e.parsed("a range of durations", BACKOFF_FIX, units::backoff));
     section.finish();
-    RetryPolicy { attempts, backoff_min, backoff_max }
+    RetryPolicy { attempts, backoff }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::backoff::Backoff;
+
 pub(super) const DURATION_FIX: &str =
     "write a number with a unit, such as \"200ms\", \"30s\", \"12h\" or \"7d\"";
 pub(super) const SIZE_FIX: &str =
@@ -23,10 +25,10 @@ pub(super) fn show(duration: Duration) -> String {
 }
 
 /// `200ms..30s`: the first wait and the longest.
-pub(super) fn backoff(text: &str) -> Option<(Duration, Duration)> {
+pub(super) fn backoff(text: &str) -> Option<Backoff> {
     let (min, max) = text.split_once("..")?;
     let (min, max) = (duration(min)?, duration(max)?);
-    (!min.is_zero() && min <= max).then_some((min, max))
+    (!min.is_zero() && min <= max).then_some(Backoff { min, max })
 }
 
 /// `512KiB`, `4 MiB`, `1MB`, `100B`. A bare letter such as `4M` is refused, because it means two different sizes.
@@ -78,8 +80,8 @@ mod tests {
             assert_eq!(duration(text), None, "{text}");
         }
         let (min, max) = (Duration::from_millis(200), Duration::from_secs(30));
-        assert_eq!(backoff("200ms..30s"), Some((min, max)));
-        assert_eq!(backoff("200ms .. 200ms"), Some((min, min)));
+        assert_eq!(backoff("200ms..30s"), Some(Backoff { min, max }));
+        assert_eq!(backoff("200ms .. 200ms"), Some(Backoff { min, max: min }));
         for text in ["200ms", "..30s", "30s..", "30s..1s", "0s..1s", "1s...2s"] {
             assert_eq!(backoff(text), None, "{text}");
         }

@@ -12,20 +12,12 @@ use super::handler::Apply;
 use super::isolation::{Blame, Next, Others, cut};
 use super::item::Item;
 use super::partition::Partition;
-use super::policy::RetryPolicy;
 use super::transaction::{Task, Trouble};
+use crate::backoff;
 use crate::error::describe;
 use crate::mistake::mistaken;
 use crate::monitor::LoopHandle;
 use crate::store::InboxStore;
-
-/// How long to wait between tries when no message is to blame. No attempts are counted and there is no end: the process
-/// stays up and `/healthz` says so.
-pub(crate) const TROUBLE_BACKOFF: RetryPolicy = RetryPolicy {
-    attempts: u32::MAX,
-    backoff_min: Duration::from_millis(50),
-    backoff_max: Duration::from_secs(5),
-};
 
 /// After this many failures in a row for a passing reason, a batch is made smaller: it may be too large for something.
 const TROUBLES_BEFORE_CUT: u32 = 2;
@@ -149,7 +141,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
             Trouble::Away(reason) => {
                 part.troubles += 1;
                 self.report_trouble(partition, &reason, part.troubles, health);
-                Next::Again(TROUBLE_BACKOFF.delay(part.troubles))
+                Next::Again(backoff::TROUBLE.delay(part.troubles))
             }
             Trouble::Transient { reason, counts }
                 if counts
@@ -166,7 +158,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
                 if cut && !part.is_one_message() {
                     return Next::Cut(None);
                 }
-                Next::Again(TROUBLE_BACKOFF.delay(part.troubles))
+                Next::Again(backoff::TROUBLE.delay(part.troubles))
             }
             Trouble::Environment { at, .. } | Trouble::Failed { at, .. } if !part.is_one_message() => {
                 Next::Cut(at)
@@ -203,7 +195,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
                 "standing still: no message is to blame. Mend the cause; it goes on by itself"
             );
         }
-        Next::Again(TROUBLE_BACKOFF.delay(troubles))
+        Next::Again(backoff::TROUBLE.delay(troubles))
     }
 
     /// Says it at the first time and then less and less often: a database that is away must not flood the log.

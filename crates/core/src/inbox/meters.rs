@@ -1,9 +1,8 @@
-//! The metrics of one consumer. No key, id, tenant or payload ever becomes a label.
+//! The metrics of one consumer.
 
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, counter, histogram};
-
+use crate::metrics::{Counter, Histogram, batch_size, messages_total, transaction_seconds};
 use crate::names::ConsumerName;
 
 #[derive(Debug)]
@@ -18,14 +17,14 @@ pub(crate) struct Meters {
 
 impl Meters {
     pub(crate) fn new(consumer: &ConsumerName) -> Self {
-        let outcome = |outcome: &'static str| counter!("oncebox_messages_total", "consumer" => consumer.to_string(), "outcome" => outcome);
+        let outcome = |outcome: &'static str| messages_total(consumer.to_string(), outcome);
         Self {
             applied: outcome("applied"),
             duplicate: outcome("duplicate"),
             dead: outcome("dead"),
             retried: outcome("retried"),
-            batch_size: histogram!("oncebox_batch_size", "consumer" => consumer.to_string()),
-            transaction_seconds: histogram!("oncebox_transaction_seconds", "consumer" => consumer.to_string()),
+            batch_size: batch_size(consumer.to_string()),
+            transaction_seconds: transaction_seconds(consumer.to_string()),
         }
     }
 

@@ -7,10 +7,10 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use super::Engine;
-use super::batch::TROUBLE_BACKOFF;
 use super::guard::CrashGuard;
 use super::handler::Apply;
 use super::partition::Partition;
+use crate::backoff;
 use crate::error::describe;
 use crate::failpoint::failpoint;
 use crate::monitor::LoopHandle;
@@ -70,7 +70,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
             tokio::select! {
                 biased;
                 () = partition.closing.cancelled() => {}
-                () = tokio::time::sleep(TROUBLE_BACKOFF.delay(tries)) => {}
+                () = tokio::time::sleep(backoff::TROUBLE.delay(tries)) => {}
             }
         }
     }
@@ -216,7 +216,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
             tokio::select! {
                 biased;
                 () = partition.closing.cancelled() => return None,
-                () = tokio::time::sleep(TROUBLE_BACKOFF.delay(troubles)) => {}
+                () = tokio::time::sleep(backoff::TROUBLE.delay(troubles)) => {}
             }
         }
     }

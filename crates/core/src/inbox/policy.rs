@@ -1,6 +1,6 @@
 //! The settings of a consumer: how large a batch may grow, how often a message is tried, what happens then.
 
-use std::time::Duration;
+use crate::backoff::{self, Backoff};
 
 /// How large one transaction may grow. Both bounds hold; one message always fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,26 +22,13 @@ impl Default for BatchBounds {
 pub struct RetryPolicy {
     /// The attempts a message gets before `on_failure` decides; at least one.
     pub attempts: u32,
-    /// The wait after the first failure; doubles from there.
-    pub backoff_min: Duration,
-    /// The longest wait.
-    pub backoff_max: Duration,
+    /// How long to wait after each failure.
+    pub backoff: Backoff,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { attempts: 5, backoff_min: Duration::from_millis(200), backoff_max: Duration::from_secs(30) }
-    }
-}
-
-impl RetryPolicy {
-    /// The wait after `failures` failures (1 for the first): doubled each time, capped, with up to a half taken off at
-    /// random so that many processes do not come back in step.
-    #[must_use]
-    pub fn delay(&self, failures: u32) -> Duration {
-        let doubled = self.backoff_min.saturating_mul(1_u32 << failures.saturating_sub(1).min(20));
-        let capped = doubled.min(self.backoff_max);
-        capped.mul_f64(1.0 - fastrand::f64() / 2.0)
+        Self { attempts: 5, backoff: backoff::MESSAGE }
     }
 }
 
@@ -81,24 +68,4 @@ pub enum StalePolicy {
     Apply,
     /// Keep it as a dead letter.
     Park,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn delay_stays_within_its_bounds(failures in 1_u32..100, min in 1_u64..1_000, max in 1_000_u64..60_000) {
-            let policy = RetryPolicy {
-                attempts: 5,
-                backoff_min: Duration::from_millis(min),
-                backoff_max: Duration::from_millis(max),
-            };
-            let delay = policy.delay(failures);
-            prop_assert!(delay >= Duration::from_millis(min) / 2);
-            prop_assert!(delay <= Duration::from_millis(max));
-        }
-    }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use metrics::counter;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::clock::Clock;
 use crate::error::describe;
+use crate::metrics;
 use crate::monitor::Monitor;
 use crate::store::{Purge, PurgePass, PurgeProgress, Retention};
 
@@ -23,7 +23,7 @@ pub async fn purge_loop<S: Purge>(
 ) {
     let health = monitor.register("purge", "");
     health.idle();
-    let purged_total = counter!("oncebox_purged_total");
+    let purged_total = metrics::purged_total();
     let mut wait = every;
     loop {
         tokio::select! {

@@ -15,6 +15,7 @@ use super::partition::Partition;
 use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use super::purge::purge_loop;
 use super::settings::Settings;
+use crate::backoff;
 use crate::error::{BoxError, describe};
 use crate::monitor::Monitor;
 use crate::names::{ConsumerName, NameError};
@@ -212,7 +213,6 @@ impl<S: InboxStore, A: Apply<S>> Worker<S, A> {
         let source = Arc::new(source);
         let health = self.engine.monitor.register(format!("source:{}", self.engine.consumer), "");
         health.idle();
-        let backoff = RetryPolicy { backoff_min: Duration::from_millis(500), ..RetryPolicy::default() };
         let mut ended_early = 0;
         while !stop.is_cancelled() {
             let running = {
@@ -231,7 +231,7 @@ impl<S: InboxStore, A: Apply<S>> Worker<S, A> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(backoff.delay(ended_early)) => {}
+                () = tokio::time::sleep(backoff::SOURCE.delay(ended_early)) => {}
             }
             health.idle();
         }

@@ -18,7 +18,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, counter, gauge};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -30,6 +29,7 @@ use self::routes::Routes;
 use super::sink::{AnySink, Sink};
 use crate::error::BoxError;
 use crate::inbox::BatchBounds;
+use crate::metrics::{self, Counter, Gauge};
 use crate::monitor::Monitor;
 use crate::store::OutboxAdmin;
 
@@ -185,7 +185,7 @@ struct Inner<S> {
     meters: Meters,
 }
 
-/// The metrics of all relays of this process. No topic, key or id ever becomes a label.
+/// The metrics of all relays of this process.
 struct Meters {
     published: Counter,
     retried: Counter,
@@ -196,10 +196,10 @@ struct Meters {
 impl Meters {
     fn new() -> Self {
         Self {
-            published: counter!("oncebox_relay_published_total"),
-            retried: counter!("oncebox_relay_retried_total"),
-            parked: counter!("oncebox_relay_parked_total"),
-            shards: gauge!("oncebox_relay_shards"),
+            published: metrics::relay_published_total(),
+            retried: metrics::relay_retried_total(),
+            parked: metrics::relay_parked_total(),
+            shards: metrics::relay_shards(),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 pub use by_event::{ByEvent, Deliver, SinkFn};
 pub use outgoing::OutgoingEvent;
 
+use crate::backoff;
 use crate::error::BoxError;
 use crate::inbox::RetryPolicy;
 
@@ -64,11 +65,7 @@ pub trait Sink: Send + Sync + 'static {
 }
 
 /// An event is tried until it is delivered.
-pub const KEEP_TRYING: RetryPolicy = RetryPolicy {
-    attempts: u32::MAX,
-    backoff_min: Duration::from_millis(500),
-    backoff_max: Duration::from_secs(60),
-};
+pub const KEEP_TRYING: RetryPolicy = RetryPolicy { attempts: u32::MAX, backoff: backoff::EVENT };
 
 /// [`Sink`] behind a pointer.
 pub(crate) trait AnySink: Send + Sync {

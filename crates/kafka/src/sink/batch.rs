@@ -1,7 +1,7 @@
-//! A batch to its end: what is sent together, and what became of each event.
+//! One batch: what is sent together, and what became of each event.
 //!
 //! A broker refuses whole record batches, so an event may be refused only because of its neighbours. The events that are not
-//! at the broker yet are then sent again, in their order and in ever smaller runs, until the one to blame is alone.
+//! at the broker yet are then sent again, in their order and in smaller and smaller runs, until the one to blame is alone.
 
 use std::collections::HashSet;
 
@@ -32,8 +32,8 @@ impl<'a> Batch<'a> {
         (!run.is_empty()).then_some(run)
     }
 
-    /// Takes in what became of a run. The error is a failure that is no event's own: the batch cannot go on now.
-    pub(super) fn settle(&mut self, run: &[usize], reports: &[Report]) -> Result<(), RDKafkaErrorCode> {
+    /// Takes in what became of a run. An error is a failure for which no event is to blame: the batch cannot go on now.
+    pub(super) fn take_in(&mut self, run: &[usize], reports: &[Report]) -> Result<(), RDKafkaErrorCode> {
         let alone = run.len() == 1;
         let (mut own, mut other) = (false, None);
         for (at, report) in run.iter().zip(reports) {
@@ -137,7 +137,7 @@ pub(super) mod tests {
                 taken.extend_from_slice(&run);
                 Report::Delivered
             };
-            batch.settle(&run, &vec![report; run.len()]).expect("no other failure");
+            batch.take_in(&run, &vec![report; run.len()]).expect("no other failure");
         }
         (taken, batch.into_deliveries())
     }
@@ -164,7 +164,7 @@ pub(super) mod tests {
         let run = batch.next_run().expect("all");
         let mut reports = [Report::Failed(RDKafkaErrorCode::PurgeQueue); 7];
         reports[0] = Report::Delivered;
-        assert!(batch.settle(&run, &reports).is_err());
+        assert!(batch.take_in(&run, &reports).is_err());
         batch.give_up("why");
         let retry = Delivery::Retry { error: "why".to_owned(), after: None };
         let (held, behind) = (|| retry.clone(), Delivery::Behind);
@@ -173,14 +173,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_failure_that_is_no_events_own_ends_the_batch() {
+    fn a_failure_that_no_event_is_to_blame_for_ends_the_batch() {
         use RDKafkaErrorCode::{Fatal, PurgeQueue, TopicAuthorizationFailed};
         let events = events(3);
         let mut batch = Batch::new(&events);
         let run = batch.next_run().expect("all");
         let reports =
             [Report::Delivered, Report::Failed(PurgeQueue), Report::Failed(TopicAuthorizationFailed)];
-        assert_eq!(batch.settle(&run, &reports), Err(TopicAuthorizationFailed));
+        assert_eq!(batch.take_in(&run, &reports), Err(TopicAuthorizationFailed));
         assert_eq!(batch.undecided(), 2);
         assert_eq!(more_telling(Some(TopicAuthorizationFailed), Fatal), TopicAuthorizationFailed);
     }

@@ -7,7 +7,7 @@ use rdkafka::error::RDKafkaErrorCode;
 
 use crate::error::Error;
 
-/// Whether this event, sent alone, would fail for ever.
+/// Whether an event that fails with this code when it is sent alone would always fail.
 pub(super) fn is_own(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode::{
         InvalidMessage, InvalidMessageSize, InvalidRecord, InvalidTimestamp, MessageSizeTooLarge,

@@ -21,11 +21,11 @@ pub(super) type Client = ThreadedProducer<Reports>;
 
 type Record<'a> = BaseRecord<'a, [u8], [u8], usize>;
 
-/// How long to wait when librdkafka's queue is full.
-const QUEUE_FULL: Duration = Duration::from_millis(2);
+/// The wait while librdkafka's queue is full.
+const QUEUE_FULL_WAIT: Duration = Duration::from_millis(2);
 
 /// How long a new producer may take to find its brokers, twice, before it is used anyway.
-const WARM_UP: Duration = Duration::from_millis(500);
+const WARM_UP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Room for the headers that every event has, and a few of its own. More are welcome.
 const USUAL_HEADERS: usize = 10;
@@ -52,7 +52,7 @@ impl Producer {
         // librdkafka asks for its producer id when metadata arrives, and if it has no connection at that moment it waits for
         // half a second. The first answer comes from a bootstrap broker, which it lets go of; the second from the broker it
         // keeps.
-        let ask = || client.client().fetch_metadata(Some(topic), WARM_UP).is_ok();
+        let ask = || client.client().fetch_metadata(Some(topic), WARM_UP_TIMEOUT).is_ok();
         if !(ask() && ask()) {
             debug!(topic, "no broker answers yet");
         }
@@ -134,7 +134,7 @@ impl Producer {
                 None => return Err(not_sent(same.topic, &error)),
             }
             record = same;
-            tokio::time::sleep(QUEUE_FULL).await;
+            tokio::time::sleep(QUEUE_FULL_WAIT).await;
             was_empty = self.client().in_flight_count() == 0;
         }
     }
@@ -169,7 +169,7 @@ impl Drop for Producer {
             client.purge(PurgeConfig::default().queue().inflight().non_blocking());
         }
         let ending = std::thread::Builder::new().name("oncebox-kafka-end".to_owned());
-        // If there is no thread to be had it ends here and now.
+        // Without a thread it ends here and now.
         ending.spawn(move || drop(client)).ok();
     }
 }

@@ -12,17 +12,17 @@ use rdkafka::producer::{ProducerContext, PurgeConfig};
 use tokio::sync::Notify;
 
 use super::trouble::Trouble;
-use crate::callbacks::log;
+use crate::logging::log;
 use crate::secrets::Secrets;
 
-/// How long nothing may be confirmed before we say so.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long nothing may be confirmed before a warning.
+const QUIET_BEFORE_WARNING: Duration = Duration::from_secs(10);
 
 /// How often the queue of a producer that has stopped is purged.
-const PURGE_AGAIN: Duration = Duration::from_millis(50);
+const PURGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long what is purged may take to be reported: a thread of librdkafka may be busy looking up the name of a broker.
-const PURGED: Duration = Duration::from_secs(5);
+const PURGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What became of one event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,23 +99,27 @@ impl Reports {
         loop {
             let stalled = self.give_up_if_stalled();
             let (left, spent, quiet) = self.progress();
-            if left == 0 || (stalled && quiet >= PURGED) {
+            if left == 0 || (stalled && quiet >= PURGE_TIMEOUT) {
                 break;
             }
             // A producer that has stopped purges its queue, but only once: what is put there a moment later, or comes back
-            // from a broken connection, would stay for ever. What is in flight is worth waiting for, up to a point.
+            // from a broken connection, would stay there. What is in flight is worth waiting for, up to a point.
             if spent {
                 let queue = PurgeConfig::default().queue();
                 purge(if stalled { queue.inflight() } else { queue });
-            } else if quiet >= PATIENCE {
-                self.trouble.still_waiting(topic, left);
+            } else if quiet >= QUIET_BEFORE_WARNING {
+                self.trouble.warn_waiting(topic, left);
             }
-            let patience = if spent { PURGE_AGAIN } else { PATIENCE.min(self.stall.saturating_sub(quiet)) };
+            let patience = if spent {
+                PURGE_INTERVAL
+            } else {
+                QUIET_BEFORE_WARNING.min(self.stall.saturating_sub(quiet))
+            };
             tokio::time::timeout(patience, self.news.notified()).await.ok();
         }
         let run = self.run();
         if !run.spent {
-            self.trouble.is_over();
+            self.trouble.clear();
         }
         // Not taken out: of a run that was given up there may be reports yet.
         run.reports.clone()

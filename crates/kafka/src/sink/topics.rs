@@ -12,8 +12,8 @@ use super::blocking::on_a_thread;
 use super::producer::{Client, Producer};
 use crate::error::Error;
 
-/// How long to wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The topics that were seen. It forgets one when something goes wrong with it.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Topics {
 fn ask(client: &Client, topic: &str) -> Result<(), Error> {
     use RDKafkaRespErr::{RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART};
     let failed = |e: &KafkaError| Error::request(format!("whether topic {topic} exists"), e);
-    let metadata = client.client().fetch_metadata(Some(topic), PATIENCE).map_err(|e| failed(&e))?;
+    let metadata = client.client().fetch_metadata(Some(topic), ANSWER_TIMEOUT).map_err(|e| failed(&e))?;
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     let unknown = || Error::UnknownTopic(topic.to_owned());
     match found.ok_or_else(unknown)?.error() {

@@ -1,15 +1,15 @@
-//! Says that Kafka does not confirm events: once in a while, not for every batch and broker.
+//! Warns that Kafka does not confirm events: once in a while, not for every batch and broker.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-/// How often it is said.
-const AGAIN: Duration = Duration::from_secs(30);
+/// How often a warning is repeated.
+const WARN_INTERVAL: Duration = Duration::from_secs(30);
 
 /// librdkafka says nothing about a partition that has no leader or too few replicas.
-const UNKNOWN: &str =
+const UNKNOWN_CAUSE: &str =
     "not known: partitions may have no leader or too few replicas in sync, or brokers do not answer";
 
 /// What is wrong with the cluster, as far as the producers of a sink know.
@@ -28,16 +28,17 @@ impl Trouble {
         self.state().last = Some(reason);
     }
 
-    pub(super) fn still_waiting(&self, topic: &str, events: usize) {
+    pub(super) fn warn_waiting(&self, topic: &str, events: usize) {
         let mut state = self.state();
-        if state.said.is_none_or(|said| said.elapsed() >= AGAIN) {
+        if state.said.is_none_or(|said| said.elapsed() >= WARN_INTERVAL) {
             state.said = Some(Instant::now());
-            let problem = state.last.as_deref().unwrap_or(UNKNOWN);
+            let problem = state.last.as_deref().unwrap_or(UNKNOWN_CAUSE);
             warn!(topic, events, problem, "Kafka does not confirm events; they wait");
         }
     }
 
-    pub(super) fn is_over(&self) {
+    /// Events are confirmed.
+    pub(super) fn clear(&self) {
         let mut state = self.state();
         state.last = None;
         if state.said.take().is_some() {

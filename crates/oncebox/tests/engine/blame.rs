@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::Selector;
 use oncebox::sqlite::SqliteStore;
 use oncebox::store::{ErrorClass, StoreError};
-use oncebox::{BatchBounds, Inbox, Message, Monitor, OnFailure, RetryPolicy};
+use oncebox::{Backoff, BatchBounds, Inbox, Message, Monitor, OnFailure, RetryPolicy};
 use sqlx::SqliteConnection;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
@@ -15,8 +15,7 @@ use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
 fn inbox(fixture: &Fixture) -> Inbox<SqliteStore> {
     let quick = RetryPolicy {
         attempts: 3,
-        backoff_min: Duration::from_millis(1),
-        backoff_max: Duration::from_millis(5),
+        backoff: Backoff::new(Duration::from_millis(1), Duration::from_millis(5)),
     };
     fixture.inbox().id(Selector::Header("id".into())).retry(quick)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use oncebox::{BatchBounds, Inbox, Message, OnFailure, RetryPolicy, Settings, Turn, Worker};
+use oncebox::{Backoff, BatchBounds, Inbox, Message, OnFailure, RetryPolicy, Settings, Turn, Worker};
 use oncebox::{Identity, Selector};
 use sqlx::SqliteConnection;
 
@@ -76,7 +76,7 @@ async fn an_orderly_stop_is_no_crash() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_halt_stays_a_halt_however_often_the_process_is_restarted() {
     let fixture = Fixture::new().await;
-    let quick = RetryPolicy { attempts: 2, backoff_min: Duration::ZERO, backoff_max: Duration::ZERO };
+    let quick = RetryPolicy { attempts: 2, backoff: Backoff::new(Duration::ZERO, Duration::ZERO) };
     for _ in 0..12 {
         let inbox =
             fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::Halt).retry(quick);
@@ -125,7 +125,7 @@ async fn an_orderly_stop_while_a_suspect_is_retried_is_no_crash() {
     for _ in 0..4 {
         die_without_progress(&fixture).await;
     }
-    let slow = RetryPolicy { attempts: 9, backoff_min: Duration::from_secs(600), backoff_max: Duration::MAX };
+    let slow = RetryPolicy { attempts: 9, backoff: Backoff::new(Duration::from_secs(600), Duration::MAX) };
     for _ in 0..6 {
         let calls = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&calls);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use oncebox::Selector;
 use oncebox::sqlite::SqliteStore;
-use oncebox::{BatchBounds, Inbox, Message, OnFailure, RetryPolicy, reject, retry_after};
+use oncebox::{Backoff, BatchBounds, Inbox, Message, OnFailure, RetryPolicy, reject, retry_after};
 use sqlx::SqliteConnection;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
 
 fn quick() -> RetryPolicy {
-    RetryPolicy { attempts: 3, backoff_min: Duration::from_millis(1), backoff_max: Duration::from_millis(5) }
+    RetryPolicy { attempts: 3, backoff: Backoff::new(Duration::from_millis(1), Duration::from_millis(5)) }
 }
 
 fn inbox(fixture: &Fixture) -> Inbox<SqliteStore> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::Selector;
-use oncebox::{BatchBounds, Message, RetryPolicy};
+use oncebox::{Backoff, BatchBounds, Message, RetryPolicy};
 use sqlx::SqliteConnection;
 use tokio::sync::Semaphore;
 
@@ -17,8 +17,7 @@ async fn the_position_waits_for_the_slowest_lane() {
     let held = Arc::clone(&gate);
     let patient = RetryPolicy {
         attempts: u32::MAX,
-        backoff_min: Duration::from_millis(5),
-        backoff_max: Duration::from_millis(5),
+        backoff: Backoff::new(Duration::from_millis(5), Duration::from_millis(5)),
     };
     let worker = fixture
         .inbox()

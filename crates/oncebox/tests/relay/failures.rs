@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use oncebox::store::{EventFilter, EventState, OutboxAdmin};
-use oncebox::{BoxError, ByEvent, Delivery, OutgoingEvent, RetryPolicy, Sink, reject};
+use oncebox::{Backoff, BoxError, ByEvent, Delivery, OutgoingEvent, RetryPolicy, Sink, reject};
 
 use crate::fixture::{Fixture, Notes, Running, eventually, payload, sink};
 
@@ -68,8 +68,7 @@ async fn an_event_is_parked_after_its_last_attempt() {
     let counted = Arc::clone(&tries);
     let quick = RetryPolicy {
         attempts: 3,
-        backoff_min: std::time::Duration::from_millis(10),
-        backoff_max: std::time::Duration::from_millis(20),
+        backoff: Backoff::new(std::time::Duration::from_millis(10), std::time::Duration::from_millis(20)),
     };
     let failing = sink(&notes, move |event| {
         if payload(event) != "a:0" {

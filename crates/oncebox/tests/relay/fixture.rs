@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use oncebox::sqlite::SqliteStore;
 use oncebox::store::{EventFilter, EventState, OutboxAdmin, OutboxEntry};
-use oncebox::{ByEvent, Emit, Event, OutgoingEvent, Relay, RelaySettings, RetryPolicy, SinkFn};
+use oncebox::{Backoff, ByEvent, Emit, Event, OutgoingEvent, Relay, RelaySettings, RetryPolicy, SinkFn};
 use sqlx::{Connection, SqliteConnection};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -146,8 +146,7 @@ where
     let notes = notes.clone();
     let quick = RetryPolicy {
         attempts: u32::MAX,
-        backoff_min: Duration::from_millis(20),
-        backoff_max: Duration::from_millis(200),
+        backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(200)),
     };
     ByEvent::from_fn(move |event: OutgoingEvent| {
         let answered = answer(&event);

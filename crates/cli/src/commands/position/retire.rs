@@ -4,7 +4,7 @@ use oncebox_core::config::Config;
 use oncebox_core::names::ConsumerName;
 
 use crate::args::Output;
-use crate::commands::selection::changed;
+use crate::commands::selection::report_changed;
 use crate::exit::CommandResult;
 use crate::output;
 use crate::stores::SqlStore;
@@ -30,5 +30,5 @@ pub(super) async fn retire<S: SqlStore>(
              topics of {consumer}"
         ));
     }
-    changed("retired", retired, "positions", output)
+    report_changed("retired", retired, "positions", output)
 }

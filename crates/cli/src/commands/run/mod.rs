@@ -1,5 +1,6 @@
 //! `oncebox run`: everything the configuration declares, until SIGTERM or SIGINT.
 
+mod exporter;
 mod relay;
 mod retention;
 mod shared;
@@ -12,12 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use metrics::counter;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use oncebox_core::backoff;
 use oncebox_core::clock::Clock;
 use oncebox_core::config::Config;
 use oncebox_core::error::describe;
-use oncebox_core::inbox::{Inbox, RetryPolicy, purge_loop};
+use oncebox_core::inbox::{Inbox, purge_loop};
 use oncebox_core::monitor::{LoopHandle, Monitor};
 use oncebox_core::outbox::purge_published_loop;
 use oncebox_kafka::Kafka;
@@ -35,7 +35,7 @@ use supervise::Loops;
 use watch::OldestEvent;
 
 /// How often published events and swept rows whose time is over are removed, where no relay does it.
-const HOUSEKEEPING: Duration = Duration::from_secs(60 * 60);
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// How long a shutdown may take before the process ends anyway; what was in flight is then delivered again.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(45);
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(file: &Path) -> CommandResult {
     stop_on_signal(stop.clone())?;
     let monitor = Monitor::default();
     let ready = Arc::new(AtomicBool::new(false));
-    let metrics = install_metrics()?;
+    let metrics = exporter::install()?;
     let mut loops = Loops::new(&monitor, &stop);
     if let Some(http) = &config.http {
         let shown = Shown { monitor: monitor.clone(), ready: Arc::clone(&ready), metrics };
@@ -61,7 +61,6 @@ pub(crate) async fn run(file: &Path) -> CommandResult {
     }
 
     let setup = monitor.register("setup", "");
-    let backoff = RetryPolicy { backoff_max: Duration::from_secs(10), ..RetryPolicy::default() };
     let mut tries = 0;
     loop {
         let daemon = Daemon { config: &config, stop: &stop, monitor: &monitor, ready: &ready, setup: &setup };
@@ -72,7 +71,7 @@ pub(crate) async fn run(file: &Path) -> CommandResult {
                 setup.failed(&failure.text);
                 warn!(reason = failure.text, "cannot start yet; trying again");
                 tokio::select! {
-                    () = tokio::time::sleep(backoff.delay(tries)) => {}
+                    () = tokio::time::sleep(backoff::SETUP.delay(tries)) => {}
                     () = stop.cancelled() => return Ok(Answer::Yes),
                 }
             }
@@ -151,7 +150,7 @@ impl WithStore for Daemon<'_> {
             None => {
                 let (store, keep) = (store.clone(), config.outbox.keep);
                 loops.keep("outbox-purge", move |monitor, stop| {
-                    purge_published_loop(store.clone(), keep, HOUSEKEEPING, monitor, stop)
+                    purge_published_loop(store.clone(), keep, HOUSEKEEPING_INTERVAL, monitor, stop)
                 });
             }
         }
@@ -210,19 +209,4 @@ fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
         stop.cancel();
     });
     Ok(())
-}
-
-fn install_metrics() -> Result<PrometheusHandle, Failure> {
-    let batch = [1.0, 5.0, 10.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 2_500.0, 5_000.0, 10_000.0];
-    let seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full("oncebox_batch_size".to_owned()), &batch)
-        .and_then(|b| {
-            b.set_buckets_for_metric(Matcher::Full("oncebox_transaction_seconds".to_owned()), &seconds)
-        })
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(|e| Failure::data(format!("cannot set up metrics: {e}")))?;
-    // Zero before the first event, and also where no relay runs.
-    counter!("oncebox_relay_published_total").absolute(0);
-    Ok(handle)
 }

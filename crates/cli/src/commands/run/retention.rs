@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use oncebox_core::backoff;
 use oncebox_core::config::{InboxConfig, RetentionCheck};
-use oncebox_core::inbox::RetryPolicy;
 use oncebox_core::monitor::Monitor;
 use oncebox_kafka::Kafka;
 use tokio_util::sync::CancellationToken;
@@ -11,7 +11,7 @@ use tracing::{error, warn};
 
 use crate::cluster::retention_problem;
 
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Warns if a topic keeps messages longer than receipts are kept. With `retention_check = "refuse"` such an inbox does not
 /// start, and it waits until Kafka has told.
@@ -55,7 +55,7 @@ pub(crate) async fn allows_start(
                 health.failed(&reason);
                 warn!(consumer = %inbox.consumer, reason, "the retention of the topics is not known yet; trying again");
                 tokio::select! {
-                    () = tokio::time::sleep(RetryPolicy::default().delay(tries)) => {}
+                    () = tokio::time::sleep(backoff::QUESTION.delay(tries)) => {}
                     () = stop.cancelled() => return false,
                 }
             }
@@ -64,7 +64,7 @@ pub(crate) async fn allows_start(
 }
 
 async fn problems(kafka: &Kafka, inbox: &InboxConfig) -> Result<Vec<String>, String> {
-    let admin = kafka.admin(ANSWER).map_err(|e| e.to_string())?;
+    let admin = kafka.admin(ANSWER_TIMEOUT).map_err(|e| e.to_string())?;
     let mut problems = Vec::new();
     for topic in &inbox.topics {
         let found = retention_problem(&admin, topic, inbox).await.map_err(|e| e.to_string())?;

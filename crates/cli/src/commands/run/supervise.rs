@@ -3,15 +3,15 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use oncebox_core::backoff;
 use oncebox_core::failpoint::failpoint;
-use oncebox_core::inbox::RetryPolicy;
 use oncebox_core::monitor::Monitor;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-/// A loop that has run for this long has overcome what ended it before.
-const SETTLED: Duration = Duration::from_secs(60);
+/// After running for this long a loop has overcome what ended it before.
+const RECOVERY_TIME: Duration = Duration::from_secs(60);
 
 /// All loops of the process.
 pub(crate) struct Loops {
@@ -47,7 +47,7 @@ impl Loops {
     }
 }
 
-/// Runs what `start` gives until `stop`. Should it end before, by a panic, `/healthz` says so and it begins anew.
+/// Runs what `start` gives until `stop`. Should it end before, by a panic, `/healthz` says so and it is started again.
 async fn supervise<F>(name: String, monitor: Monitor, stop: CancellationToken, start: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -64,13 +64,13 @@ where
         if stop.is_cancelled() {
             return;
         }
-        failures = if began.elapsed() > SETTLED { 1 } else { failures + 1 };
+        failures = if began.elapsed() > RECOVERY_TIME { 1 } else { failures + 1 };
         let reason = ended.map_or_else(|panic| panic.to_string(), |()| "it ended by itself".to_owned());
         error!(name, reason, "a loop ended badly; starting it again");
         let health = monitor.register(name.as_str(), "restart");
         health.stopped(reason);
         tokio::select! {
-            () = tokio::time::sleep(RetryPolicy::default().delay(failures)) => {}
+            () = tokio::time::sleep(backoff::LOOP.delay(failures)) => {}
             () = stop.cancelled() => return,
         }
     }
@@ -83,7 +83,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[tokio::test]
-    async fn a_loop_that_panics_is_red_and_begins_anew() {
+    async fn a_loop_that_panics_is_red_and_is_started_again() {
         let (monitor, stop) = (Monitor::default(), CancellationToken::new());
         let lives = Arc::new(AtomicU32::new(0));
         let start = {

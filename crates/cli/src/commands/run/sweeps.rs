@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use oncebox_core::backoff;
 use oncebox_core::config::SweepConfig;
 use oncebox_core::error::describe;
-use oncebox_core::inbox::RetryPolicy;
 use oncebox_core::monitor::Monitor;
 use oncebox_core::outbox::events_committed;
 use oncebox_core::store::{OutboxAdmin, StoreError, Sweep};
@@ -44,8 +44,7 @@ pub(crate) async fn sweep<S: OutboxAdmin>(
     let health = monitor.register(name(&config), "");
     let SweepConfig { every, sweep } = config;
     // Sooner than the next run, where runs are far apart.
-    let longest = every.clamp(Duration::from_secs(1), Duration::from_secs(60));
-    let backoff = RetryPolicy { backoff_max: longest, ..RetryPolicy::default() };
+    let backoff = backoff::SWEEP.up_to(every.clamp(Duration::from_secs(1), backoff::SWEEP.max));
     let mut failures = 0;
     while !stop.is_cancelled() {
         health.busy();

@@ -5,18 +5,16 @@ mod oldest;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use metrics::gauge;
 use oncebox_core::error::describe;
+use oncebox_core::metrics::{self, COUNT_CAP};
 use oncebox_core::monitor::Monitor;
 use oncebox_core::store::{Admin, StoreStatus};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use oldest::OldestEvent;
 
-/// How often.
-const EVERY: Duration = Duration::from_secs(5);
-/// Counts stop here: a metric must not cost a scan of a large table.
-const COUNT_CAP: u64 = 10_000;
+/// How often it looks.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) async fn watch<S: Admin>(
     store: S,
@@ -32,19 +30,19 @@ pub(crate) async fn watch<S: Admin>(
             store.ping().await?;
             store.status(COUNT_CAP).await
         };
-        match oldest.shown_during(look).await {
+        match oldest.show_during(look).await {
             Ok(status) => {
                 health.succeeded();
                 show_dead_letters(&status, &mut shown);
-                gauge!("oncebox_outbox_pending").set(status.outbox.pending as f64);
-                gauge!("oncebox_outbox_held").set(status.outbox.held as f64);
-                gauge!("oncebox_outbox_parked").set(status.outbox.parked as f64);
-                oldest.seen(status.outbox.oldest);
+                metrics::outbox_pending().set(status.outbox.pending as f64);
+                metrics::outbox_held().set(status.outbox.held as f64);
+                metrics::outbox_parked().set(status.outbox.parked as f64);
+                oldest.note_age(status.outbox.oldest);
             }
             Err(e) => health.failed(describe(&e)),
         }
         tokio::select! {
-            () = oldest.shown_during(tokio::time::sleep(EVERY)) => {}
+            () = oldest.show_during(tokio::time::sleep(LOOK_INTERVAL)) => {}
             () = stop.cancelled() => return,
         }
     }
@@ -52,11 +50,10 @@ pub(crate) async fn watch<S: Admin>(
 
 fn show_dead_letters(status: &StoreStatus, shown: &mut BTreeSet<String>) {
     for consumer in shown.iter().filter(|c| !status.consumers.iter().any(|s| s.consumer == **c)) {
-        gauge!("oncebox_dead_letters", "consumer" => consumer.clone()).set(0.0);
+        metrics::dead_letters(consumer.clone()).set(0.0);
     }
     for consumer in &status.consumers {
-        gauge!("oncebox_dead_letters", "consumer" => consumer.consumer.clone())
-            .set(consumer.dead_letters as f64);
+        metrics::dead_letters(consumer.consumer.clone()).set(consumer.dead_letters as f64);
         shown.insert(consumer.consumer.clone());
     }
 }

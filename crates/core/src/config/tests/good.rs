@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use crate::backoff::Backoff;
 use crate::config::*;
 use crate::inbox::Selector;
 use crate::inbox::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
@@ -244,7 +245,7 @@ fn every_key_of_webhooks_and_sweeps() {
     assert_eq!(mail.secret, Some(Secret::new("s")));
     assert_eq!((mail.timeout, mail.at_once), (Duration::from_secs(300), 256));
     let (second, minutes) = (Duration::from_secs(1), Duration::from_secs(600));
-    assert_eq!(mail.retry, RetryPolicy { attempts: 20, backoff_min: second, backoff_max: minutes });
+    assert_eq!(mail.retry, RetryPolicy { attempts: 20, backoff: Backoff { min: second, max: minutes } });
     let headers: Vec<_> = mail.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
     assert_eq!(headers, [("X-Team", "erp"), ("x-level", "5")]);
     assert_eq!((rest.retry.attempts, rest.timeout, rest.at_once), (u32::MAX, Duration::from_secs(10), 8));

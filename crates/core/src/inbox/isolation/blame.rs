@@ -63,7 +63,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
             warn!(position = %batch.partition.key, id = %item, attempt = failures, reason, "the message failed and will be tried again");
             return Next::Again(match outcome {
                 Some(Outcome::RetryAfter { delay, .. }) => delay,
-                _ => self.settings.retry.delay(failures),
+                _ => self.settings.retry.backoff.delay(failures),
             });
         }
         // Who rejects a message has looked at it. Any other error may have nothing to do with it.

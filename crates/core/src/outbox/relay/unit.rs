@@ -10,6 +10,7 @@ use tracing::{debug, warn};
 
 use super::Inner;
 use super::routes::Route;
+use crate::backoff;
 use crate::error::describe;
 use crate::failpoint::failpoint;
 use crate::inbox::{BatchBounds, RetryPolicy};
@@ -105,7 +106,7 @@ impl<S: OutboxAdmin> Inner<S> {
             failpoint("relay-after-delete");
             unit.route.health.succeeded();
             if settlement.published.is_empty() && settlement.parked.is_empty() {
-                return Ended::Paused(sink.retry().delay(unit.failures + 1).min(ALL_FAILED_WAIT));
+                return Ended::Paused(sink.retry().backoff.delay(unit.failures + 1).min(ALL_FAILED_WAIT));
             }
             if last {
                 return Ended::Well;
@@ -117,7 +118,7 @@ impl<S: OutboxAdmin> Inner<S> {
     fn failed(&self, unit: &Unit, reason: &str) -> Ended {
         unit.route.health.busy();
         unit.route.health.failed(reason);
-        let wait = unit.route.sink.retry().delay(unit.failures + 1).min(FAILED_WAIT);
+        let wait = unit.route.sink.retry().backoff.delay(unit.failures + 1).min(FAILED_WAIT);
         warn!(topic = %unit.key.topic, reason, retry_in = ?wait, "events wait: they could not be published");
         Ended::Failed(wait)
     }
@@ -146,7 +147,7 @@ impl<S: OutboxAdmin> Inner<S> {
                     settlement.parked.push(ParkedEvent { seq, error });
                 }
                 Delivery::Retry { error, after } => {
-                    let delay = after.unwrap_or_else(|| retry.delay(event.attempts() + 1));
+                    let delay = after.unwrap_or_else(|| retry.backoff.delay(event.attempts() + 1));
                     warn!(%id, topic, error, retry_in = ?delay, "an event is held: its delivery failed");
                     if let Some(key) = event.key() {
                         delays.entry(key).or_insert(delay);
@@ -168,7 +169,6 @@ impl<S: OutboxAdmin> Inner<S> {
 
     /// The events are out: a settlement that fails is worth some tries, because without it they go out again.
     async fn settle(&self, unit: &Unit, settlement: &Settlement) -> Result<(), Ended> {
-        let backoff = RetryPolicy { backoff_max: Duration::from_secs(2), ..RetryPolicy::default() };
         let mut tries = 0;
         loop {
             failpoint("relay-before-delete");
@@ -180,7 +180,7 @@ impl<S: OutboxAdmin> Inner<S> {
             if tries == SETTLE_TRIES || !error.class.may_pass() {
                 return Err(self.failed(unit, &describe(&error)));
             }
-            tokio::time::sleep(backoff.delay(tries)).await;
+            tokio::time::sleep(backoff::DELIVERIES.delay(tries)).await;
         }
         self.meters.published.increment(settlement.published.len() as u64);
         self.meters.parked.increment(settlement.parked.len() as u64);

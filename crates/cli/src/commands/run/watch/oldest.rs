@@ -4,10 +4,10 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use metrics::{Gauge, gauge};
+use oncebox_core::metrics::{Gauge, outbox_oldest_seconds};
 use oncebox_core::monitor::{LoopHandle, Monitor};
 
-const REFRESH: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows the age as a metric, and raises an alarm when it exceeds its limit.
 pub(crate) struct OldestEvent {
@@ -26,22 +26,22 @@ impl OldestEvent {
             health.idle();
             (health, max_age)
         });
-        Self { seen: None, gauge: gauge!("oncebox_outbox_oldest_seconds"), alarm }
+        Self { seen: None, gauge: outbox_oldest_seconds(), alarm }
     }
 
     /// The database has told the age.
-    pub(crate) fn seen(&mut self, age: Option<Duration>) {
+    pub(crate) fn note_age(&mut self, age: Option<Duration>) {
         self.seen = age.map(|age| (age, Instant::now()));
         self.show();
     }
 
     /// Keeps showing the age while something else goes on.
-    pub(crate) async fn shown_during<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn show_during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
             tokio::select! {
                 output = &mut work => return output,
-                () = tokio::time::sleep(REFRESH) => self.show(),
+                () = tokio::time::sleep(REFRESH_INTERVAL) => self.show(),
             }
         }
     }
@@ -76,12 +76,12 @@ mod tests {
     fn an_old_event_raises_the_alarm_until_it_is_published() {
         let monitor = Monitor::default();
         let mut oldest = OldestEvent::new(&monitor, Some(Duration::from_secs(300)));
-        oldest.seen(Some(Duration::from_secs(299)));
+        oldest.note_age(Some(Duration::from_secs(299)));
         assert_eq!(alarm(&monitor), None);
-        oldest.seen(Some(Duration::from_secs(301)));
+        oldest.note_age(Some(Duration::from_secs(301)));
         let text = alarm(&monitor).unwrap();
         assert!(text.contains("waits for 5m 1s, longer than outbox.max_age = 5m"), "{text}");
-        oldest.seen(None);
+        oldest.note_age(None);
         assert_eq!(alarm(&monitor), None);
     }
 
@@ -89,11 +89,11 @@ mod tests {
     async fn it_grows_while_the_database_does_not_answer() {
         let monitor = Monitor::default();
         let mut oldest = OldestEvent::new(&monitor, Some(Duration::from_secs(300)));
-        oldest.seen(Some(Duration::from_millis(299_500)));
+        oldest.note_age(Some(Duration::from_millis(299_500)));
         assert_eq!(alarm(&monitor), None);
         let look = std::future::poll_fn(|_| {
             if alarm(&monitor).is_some() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
         });
-        tokio::time::timeout(Duration::from_secs(30), oldest.shown_during(look)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), oldest.show_during(look)).await.unwrap();
     }
 }

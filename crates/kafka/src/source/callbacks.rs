@@ -16,13 +16,14 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
-use tracing::{debug, error, info, warn};
+use tracing::debug;
 
-use crate::assignment::{answer_assign, answer_revoke};
+use super::assignment::{answer_assign, answer_revoke};
+use crate::logging::log;
 use crate::secrets::Secrets;
 
 /// Something to act on after the poll.
-pub(crate) enum Notice {
+pub(super) enum Notice {
     /// These partitions are ours now. Must be answered by an assign.
     Assigned(TopicPartitionList),
     /// These partitions go to someone else. Must be answered by an unassign.
@@ -39,7 +40,7 @@ pub(crate) enum Notice {
 
 /// The context of our consumer.
 #[derive(Debug)]
-pub(crate) struct Callbacks {
+pub(super) struct Callbacks {
     notices: Mutex<VecDeque<Notice>>,
     closing: AtomicBool,
     served: AtomicU64,
@@ -58,7 +59,7 @@ impl std::fmt::Debug for Notice {
 }
 
 impl Callbacks {
-    pub(crate) fn new(secrets: Secrets) -> Self {
+    pub(super) fn new(secrets: Secrets) -> Self {
         Self {
             notices: Mutex::default(),
             closing: AtomicBool::new(false),
@@ -68,18 +69,18 @@ impl Callbacks {
     }
 
     /// The oldest notice not yet acted on.
-    pub(crate) fn next(&self) -> Option<Notice> {
+    pub(super) fn next(&self) -> Option<Notice> {
         self.notices().pop_front()
     }
 
     /// How many callbacks there were so far.
-    pub(crate) fn served(&self) -> u64 {
+    pub(super) fn served(&self) -> u64 {
         self.served.load(Ordering::Relaxed)
     }
 
     /// From now on nobody acts on notices: the consumer is being dropped. Dropping polls until the group is left, and
     /// would do so for ever if a rebalance were noted and never answered.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
 
@@ -131,32 +132,5 @@ impl ClientContext for Callbacks {
     fn error(&self, error: KafkaError, reason: &str) {
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
         self.note(Notice::Trouble(code, self.secrets.removed_from(reason)));
-    }
-}
-
-/// librdkafka's log lines, without secrets, at a level that suits. A lost connection is an error to it, which the reader
-/// reports in its own words when it matters; a commit that is refused because the group has moved on is as it should be, and
-/// so are properties of the sink in the source and the other way round.
-pub(crate) fn log(secrets: &Secrets, level: RDKafkaLogLevel, facility: &str, text: &str) {
-    let text = secrets.removed_from(text);
-    let moved_on = ["generation id", "Unknown member", "rebalanc"];
-    let other_role = ["will be ignored by this", "enable.gapless.guarantee is experimental"];
-    let harmless = match facility {
-        "COMMITFAIL" => moved_on.iter().any(|reason| text.contains(reason)),
-        "CONFWARN" => other_role.iter().any(|reason| text.contains(reason)),
-        _ => false,
-    };
-    match level {
-        _ if harmless => debug!(target: "oncebox_kafka::librdkafka", facility, "{text}"),
-        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
-            error!(target: "oncebox_kafka::librdkafka", facility, "{text}");
-        }
-        RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning => {
-            warn!(target: "oncebox_kafka::librdkafka", facility, "{text}");
-        }
-        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {
-            info!(target: "oncebox_kafka::librdkafka", facility, "{text}");
-        }
-        RDKafkaLogLevel::Debug => debug!(target: "oncebox_kafka::librdkafka", facility, "{text}"),
     }
 }

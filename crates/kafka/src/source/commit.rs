@@ -16,35 +16,35 @@ use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tracing::debug;
 
-use crate::callbacks::Callbacks;
-use crate::partition::{Partition, Partitions};
+use super::callbacks::Callbacks;
+use super::partition::{Partition, Partitions};
 
 /// How often unchanged offsets are sent again.
-const REPEAT: Duration = Duration::from_secs(30);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// When to commit.
 #[derive(Debug)]
-pub(crate) struct Commits {
+pub(super) struct Commits {
     interval: Duration,
     due: Instant,
     repeat: Instant,
 }
 
 impl Commits {
-    pub(crate) fn every(interval: Duration) -> Self {
+    pub(super) fn every(interval: Duration) -> Self {
         let now = Instant::now();
-        Self { interval, due: now + interval, repeat: now + REPEAT }
+        Self { interval, due: now + interval, repeat: now + REPEAT_INTERVAL }
     }
 
     /// Commits what was settled since the last time, if it is time.
-    pub(crate) fn commit_if_due(&mut self, consumer: &BaseConsumer<Callbacks>, partitions: &mut Partitions) {
+    pub(super) fn commit_if_due(&mut self, consumer: &BaseConsumer<Callbacks>, partitions: &mut Partitions) {
         let now = Instant::now();
         if now < self.due {
             return;
         }
         self.due = now + self.interval;
         if now >= self.repeat {
-            self.repeat = now + REPEAT;
+            self.repeat = now + REPEAT_INTERVAL;
             partitions.iter_mut().for_each(|p| p.committed = None);
         }
         commit(consumer, partitions.iter_mut());
@@ -52,7 +52,7 @@ impl Commits {
 }
 
 /// Commits what is settled, whether it was sent before or not.
-pub(crate) fn commit_again(consumer: &BaseConsumer<Callbacks>, partitions: &mut [Partition]) {
+pub(super) fn commit_again(consumer: &BaseConsumer<Callbacks>, partitions: &mut [Partition]) {
     partitions.iter_mut().for_each(|p| p.committed = None);
     commit(consumer, partitions.iter_mut());
 }

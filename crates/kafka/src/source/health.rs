@@ -2,19 +2,28 @@
 
 use std::time::{Duration, Instant};
 
-use metrics::{Gauge, gauge};
+use oncebox_core::metrics::{self, Gauge};
 use oncebox_core::monitor::LoopHandle;
 use oncebox_core::source::Intake;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::RDKafkaErrorCode;
-use rdkafka::statistics::Statistics;
+use rdkafka::topic_partition_list::Offset;
 use tracing::{info, warn};
 
+use super::callbacks::Callbacks;
+use super::partition::Phase;
+use super::reader::Reader;
+
 /// How often we say that all is well.
-const REPORT: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a topic that cannot be read is asked for.
+const TOPIC_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How long an answer about a topic may take. Everything else stands still meanwhile.
+const TOPIC_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reports as the loop `kafka:<consumer>`.
 #[derive(Debug)]
-pub(crate) struct Health {
+pub(super) struct Health {
     consumer: String,
     handle: LoopHandle,
     connected: bool,
@@ -28,7 +37,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(crate) fn new(intake: &Intake, brokers: &str) -> Self {
+    pub(super) fn new(intake: &Intake, brokers: &str) -> Self {
         let consumer = intake.consumer().to_owned();
         Self {
             handle: intake.monitor().register(format!("kafka:{consumer}"), brokers),
@@ -37,19 +46,19 @@ impl Health {
             broker_problem: None,
             topic_problem: None,
             next_report: Instant::now(),
-            lag: gauge!("oncebox_lag_messages", "consumer" => consumer.clone()),
-            stopped: gauge!("oncebox_partitions_stopped", "consumer" => consumer.clone()),
+            lag: metrics::lag_messages(consumer.clone()),
+            stopped: metrics::partitions_stopped(consumer.clone()),
             consumer,
         }
     }
 
     /// Whether it is time to report.
-    pub(crate) fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         Instant::now() >= self.next_report
     }
 
-    pub(crate) fn report(&mut self, lag: i64, stopped: usize) {
-        self.next_report = Instant::now() + REPORT;
+    pub(super) fn report(&mut self, lag: i64, stopped: usize) {
+        self.next_report = Instant::now() + REPORT_INTERVAL;
         self.lag.set(lag as f64);
         self.stopped.set(stopped as f64);
         self.tell();
@@ -63,8 +72,8 @@ impl Health {
         }
     }
 
-    /// A broker has answered: a message, an assignment.
-    pub(crate) fn saw_broker(&mut self) {
+    /// A broker has been heard: a message, an assignment.
+    pub(super) fn note_contact(&mut self) {
         self.connected = true;
         self.without_coordinator = 0;
         if self.broker_problem.take().is_some() {
@@ -72,22 +81,22 @@ impl Health {
         }
     }
 
-    pub(crate) fn is_connected(&self) -> bool {
+    pub(super) fn is_connected(&self) -> bool {
         self.connected
     }
 
-    pub(crate) fn has_topic_problem(&self) -> bool {
+    pub(super) fn has_topic_problem(&self) -> bool {
         self.topic_problem.is_some()
     }
 
-    pub(crate) fn topics_are_there(&mut self) {
+    pub(super) fn note_topics_found(&mut self) {
         if self.topic_problem.take().is_some() {
             info!(consumer = self.consumer, "all topics can be read");
         }
     }
 
     /// librdkafka goes on by itself after all of these; they only have to be seen.
-    pub(crate) fn trouble(&mut self, code: RDKafkaErrorCode, reason: &str) {
+    pub(super) fn note_trouble(&mut self, code: RDKafkaErrorCode, reason: &str) {
         use RDKafkaErrorCode::{
             TopicAuthorizationFailed, UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
         };
@@ -106,13 +115,12 @@ impl Health {
         self.tell();
     }
 
-    /// What librdkafka says about its connections.
-    pub(crate) fn take_in(&mut self, statistics: &Statistics) {
-        let up = statistics.brokers.values().any(|broker| broker.state == "UP");
-        let coordinated = statistics.cgrp.as_ref().is_some_and(|group| group.state == "up");
+    /// Whether a broker can be reached, and the coordinator of the group. The latter may change without a problem, so it is
+    /// missed only the second time.
+    pub(super) fn note_connections(&mut self, up: bool, coordinated: bool) {
         self.without_coordinator = if coordinated { 0 } else { self.without_coordinator + 1 };
         if up && coordinated {
-            self.saw_broker();
+            self.note_contact();
         } else if !up {
             self.connected = false;
             self.broker_problem.get_or_insert_with(|| "no broker can be reached".to_owned());
@@ -121,4 +129,42 @@ impl Health {
             self.broker_problem.get_or_insert_with(|| "the group has no coordinator".to_owned());
         }
     }
+}
+
+impl Reader {
+    /// Reports, if it is time.
+    pub(super) fn report_if_due(&mut self) {
+        if !self.health.is_due() {
+            return;
+        }
+        let heard =
+            self.partitions.iter_mut().filter_map(|p| std::mem::take(&mut p.heard).then_some(p)).count();
+        if heard > 0 {
+            self.health.note_contact();
+        }
+        if self.health.has_topic_problem() && self.topics_checked.elapsed() > TOPIC_CHECK_INTERVAL {
+            self.topics_checked = Instant::now();
+            if self.topics.iter().all(|topic| is_there(&self.consumer, topic)) {
+                self.health.note_topics_found();
+            }
+        }
+        // What librdkafka knows already; no request.
+        let positions = self.consumer.position().ok();
+        let position = |topic: &str, number| match positions.as_ref()?.find_partition(topic, number)?.offset()
+        {
+            Offset::Offset(offset) => Some(offset),
+            _ => None,
+        };
+        for partition in self.partitions.iter() {
+            partition.skip_to(position(&partition.topic, partition.number));
+        }
+        let lag = self.partitions.iter().map(|p| p.lag(position(&p.topic, p.number))).sum();
+        let stopped = self.partitions.iter().filter(|p| p.phase == Phase::Stopped).count();
+        self.health.report(lag, stopped);
+    }
+}
+
+fn is_there(consumer: &BaseConsumer<Callbacks>, topic: &str) -> bool {
+    let found = consumer.fetch_metadata(Some(topic), TOPIC_CHECK_TIMEOUT);
+    found.is_ok_and(|found| found.topics().iter().any(|t| t.error().is_none() && !t.partitions().is_empty()))
 }

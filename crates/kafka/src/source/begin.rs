@@ -1,30 +1,31 @@
-//! Where reading of a partition begins: once the engine owns its position and the broker has told what it still has.
+//! Begins to read a partition, once the engine owns its position and the broker has said what it still has.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+use oncebox_core::backoff;
 use oncebox_core::source::{Known, Start, StartError, start_at};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tracing::{debug, error, warn};
 
-use crate::assignment::{fetch_started, split_queue};
-use crate::callbacks::Callbacks;
+use super::assignment::{fetch_started, split_queue};
+use super::callbacks::Callbacks;
+use super::partition::{Partition, Phase};
+use super::reader::Reader;
 use crate::log_ids::{LogIds, log_ids, log_of};
-use crate::partition::{Partition, Phase};
-use crate::reader::Reader;
 
-/// The longest wait for one answer. Everything else stands still meanwhile, so it is short.
-pub(crate) const ANSWER: Duration = Duration::from_secs(1);
-/// After this long in one pass the others wait for the next pass.
-const PASS: Duration = Duration::from_secs(1);
+/// How long an answer may take. Everything else stands still meanwhile, so it is short.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// After this long the partitions that are left wait for the next pass.
+const PASS_LIMIT: Duration = Duration::from_secs(1);
 
 type Committed = HashMap<(String, i32), KafkaResult<Option<i64>>>;
 
 impl Reader {
     /// Begins with the partitions that are ready. What fails is tried again later; nothing here ends the loop.
-    pub(crate) fn begin_ready(&mut self) {
+    pub(super) fn begin_ready(&mut self) {
         let now = Instant::now();
         let ready: Vec<&mut Partition> = self.partitions.iter_mut().filter(|p| p.is_ready(now)).collect();
         if ready.is_empty() {
@@ -33,18 +34,17 @@ impl Reader {
         let committed = committed_offsets(&self.consumer, &ready);
         let mut looked_at = Vec::with_capacity(ready.len());
         for partition in ready {
-            if now.elapsed() > PASS {
+            if now.elapsed() > PASS_LIMIT {
                 break;
             }
-            let ends = committed
-                .as_ref()
-                .map_err(Clone::clone)
-                .and_then(|_| self.consumer.fetch_watermarks(&partition.topic, partition.number, ANSWER));
+            let ends = committed.as_ref().map_err(Clone::clone).and_then(|_| {
+                self.consumer.fetch_watermarks(&partition.topic, partition.number, ANSWER_TIMEOUT)
+            });
             looked_at.push((partition, ends));
         }
         // Asked for last: whatever was found out before belongs to this log or to an earlier one, never to a later one.
         let topics: BTreeSet<&str> = looked_at.iter().map(|(partition, _)| &*partition.topic).collect();
-        let logs = log_ids(self.consumer.client(), &topics.into_iter().collect::<Vec<_>>(), ANSWER);
+        let logs = log_ids(self.consumer.client(), &topics.into_iter().collect::<Vec<_>>(), ANSWER_TIMEOUT);
         let mut any = false;
         for (partition, ends) in looked_at {
             let known = ends.and_then(|ends| known(partition, ends, &committed, &logs));
@@ -78,7 +78,7 @@ impl Reader {
                     partition.phase = Phase::Flowing;
                     partition.flowing_since = Some(Instant::now());
                     partition.stream.start(start);
-                    self.survey.soon();
+                    self.survey.ask_soon();
                 }
                 Err(e) => {
                     // The log may look different when it is tried again.
@@ -117,7 +117,7 @@ fn committed_offsets(
     for partition in wanted {
         list.add_partition(&partition.topic, partition.number);
     }
-    let answer = consumer.committed_offsets(list, ANSWER)?;
+    let answer = consumer.committed_offsets(list, ANSWER_TIMEOUT)?;
     let offset = |offset| if let Offset::Offset(offset) = offset { Some(offset) } else { None };
     let elements = answer.elements();
     Ok(elements
@@ -126,7 +126,7 @@ fn committed_offsets(
         .collect())
 }
 
-/// Whoever has set the group's offset expects something to happen.
+/// Whoever sets the group's offset expects something to happen.
 fn warn_if_not_followed(partition: &Partition, start: &Start) {
     let Some(committed) = start.not_followed else { return };
     let key = partition.stream.key();
@@ -143,8 +143,8 @@ fn warn_if_not_followed(partition: &Partition, start: &Start) {
     );
 }
 
-/// The partition stays ours, so that no other process of the group runs into the same wall.
-pub(crate) fn stop(consumer: &str, partition: &mut Partition, reason: &StartError) {
+/// The partition stays ours, so that no other process of the group runs into the same problem.
+pub(super) fn stop(consumer: &str, partition: &mut Partition, reason: &StartError) {
     let reason = reason.explain(partition.stream.key());
     let reason =
         format!("consumer {consumer}, topic {}, partition {}: {reason}", partition.topic, partition.number);
@@ -160,6 +160,6 @@ fn try_again(consumer: &str, partition: &mut Partition, reason: &KafkaError) {
         _ => 1,
     };
     warn!(consumer, place = partition.place(), error = %reason, failures, "the partition cannot begin yet; trying again");
-    let wait = Duration::from_millis(50).saturating_mul(1 << failures.min(6)).min(Duration::from_secs(2));
-    partition.phase = Phase::Waiting { next_try: Instant::now() + wait, failures };
+    partition.phase =
+        Phase::Waiting { next_try: Instant::now() + backoff::PARTITION.delay(failures), failures };
 }

@@ -13,7 +13,7 @@ use tracing::warn;
 const UNREADABLE: &str = "\u{FFFD}";
 
 /// Copies everything, so that the message can go back to librdkafka at once and its memory is counted by our own queue.
-pub(crate) fn to_record(message: &BorrowedMessage<'_>, topic: &Arc<str>, log: Option<&LogId>) -> Record {
+pub(super) fn to_record(message: &BorrowedMessage<'_>, topic: &Arc<str>, log: Option<&LogId>) -> Record {
     Record {
         topic: Arc::clone(topic),
         partition: message.partition(),

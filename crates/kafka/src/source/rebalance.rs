@@ -8,7 +8,7 @@
 //!   once, wait until the transactions in flight have ended, commit what is settled, and only then let go. The next owner
 //!   then begins exactly where we ended. The wait is bounded; letting go too early is still safe, since the epoch of the
 //!   position fences whoever comes late.
-//! * **Lost**: the group gave the partitions away without asking, because it did not hear from us. A commit would be refused
+//! * **Lost**: the group gave the partitions away without asking, because it had not heard from us. A commit would be refused
 //!   or, worse, move the offset of the next owner. So: stop, commit nothing.
 
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use tracing::{info, warn};
 
-use crate::assignment::{answer_assign, answer_revoke, is_cooperative, stop_fetching};
-use crate::commit::commit_again;
-use crate::partition::Partition;
-use crate::reader::Reader;
+use super::assignment::{answer_assign, answer_revoke, is_cooperative, stop_fetching};
+use super::commit::commit_again;
+use super::partition::Partition;
+use super::reader::Reader;
 
 /// How long a fenced partition must stay ours before it is taken over again: several heartbeats.
-const FENCED: Duration = Duration::from_secs(10);
+const TAKE_BACK_DELAY: Duration = Duration::from_secs(10);
 
 impl Reader {
-    pub(crate) fn assigned(&mut self, assigned: &TopicPartitionList) -> KafkaResult<()> {
+    pub(super) fn take_over(&mut self, assigned: &TopicPartitionList) -> KafkaResult<()> {
         if !is_cooperative(&self.consumer) {
             // The list is everything. A revoke came before it, so there should be nothing to close.
             close_and_wait(&self.partitions.take(), Duration::ZERO);
@@ -59,8 +59,9 @@ impl Reader {
     /// A process that no longer has a partition may still acquire its position late, and so fence us although the partition
     /// is ours. A process that really lost it is told so within a heartbeat; whoever still has it after a while takes it over
     /// again.
-    pub(crate) fn take_back_fenced(&mut self) -> KafkaResult<()> {
-        let fenced = self.partitions.iter().find(|p| p.stopped_for() > FENCED && p.stream.is_fenced());
+    pub(super) fn take_back_fenced(&mut self) -> KafkaResult<()> {
+        let fenced =
+            self.partitions.iter().find(|p| p.stopped_for() > TAKE_BACK_DELAY && p.stream.is_fenced());
         let Some((topic, number)) = fenced.map(|p| (Arc::clone(&p.topic), p.number)) else {
             return Ok(());
         };
@@ -76,7 +77,7 @@ impl Reader {
         Ok(())
     }
 
-    pub(crate) fn revoked(&mut self, revoked: &TopicPartitionList, lost: bool) -> KafkaResult<()> {
+    pub(super) fn give_back(&mut self, revoked: &TopicPartitionList, lost: bool) -> KafkaResult<()> {
         let mut going: Vec<Partition> = if is_cooperative(&self.consumer) {
             let named = revoked.elements();
             named.iter().filter_map(|e| self.partitions.remove(e.topic(), e.partition())).collect()
@@ -95,7 +96,7 @@ impl Reader {
     }
 
     /// The way out: like a revoke of everything, but nobody waits for an answer.
-    pub(crate) fn give_all_back(&mut self) {
+    pub(super) fn give_all_back(&mut self) {
         let mut all = self.partitions.take();
         self.warn_of_late(&close_and_wait(&all, self.drain_budget));
         commit_again(&self.consumer, &mut all);

@@ -15,8 +15,8 @@
 //!
 //! Under a cooperative protocol changes are added and removed; under an eager one each assign states everything.
 //!
-//! Before a partition is fetched its queue is split from the common one, see `deliver`. In this order no record can take the
-//! wrong way, which would tear the order of its partition apart.
+//! Before a partition is fetched its queue is split from the common one, see `deliver`. In this order no record can end up in
+//! the wrong queue and so out of the order of its partition.
 
 use std::sync::Arc;
 
@@ -24,16 +24,16 @@ use rdkafka::consumer::{BaseConsumer, Consumer, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use crate::callbacks::Callbacks;
-use crate::partition::{Partition, Partitions, Phase};
+use super::callbacks::Callbacks;
+use super::partition::{Partition, Partitions, Phase};
 
-/// Whether the group's lists say what changes, instead of what is.
-pub(crate) fn is_cooperative(consumer: &BaseConsumer<Callbacks>) -> bool {
+/// Whether the group's lists say what changes, instead of naming everything.
+pub(super) fn is_cooperative(consumer: &BaseConsumer<Callbacks>) -> bool {
     matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
 }
 
 /// Answers the group's assign: understood, more to come.
-pub(crate) fn answer_assign(consumer: &BaseConsumer<Callbacks>) -> KafkaResult<()> {
+pub(super) fn answer_assign(consumer: &BaseConsumer<Callbacks>) -> KafkaResult<()> {
     let nothing_yet = TopicPartitionList::new();
     if is_cooperative(consumer) {
         consumer.incremental_assign(&nothing_yet)
@@ -43,7 +43,7 @@ pub(crate) fn answer_assign(consumer: &BaseConsumer<Callbacks>) -> KafkaResult<(
 }
 
 /// Answers the group's revoke: these are not fetched any more.
-pub(crate) fn answer_revoke(
+pub(super) fn answer_revoke(
     consumer: &BaseConsumer<Callbacks>,
     revoked: &TopicPartitionList,
 ) -> KafkaResult<()> {
@@ -62,7 +62,7 @@ pub(crate) fn answer_revoke(
 }
 
 /// Gives a partition its own queue, whose first record wakes this thread.
-pub(crate) fn split_queue(
+pub(super) fn split_queue(
     consumer: &Arc<BaseConsumer<Callbacks>>,
     partition: &mut Partition,
 ) -> KafkaResult<()> {
@@ -78,13 +78,13 @@ pub(crate) fn split_queue(
 }
 
 /// Fetches the partitions that have a start and are not fetched yet, from there on. The others go on.
-pub(crate) fn fetch_started(consumer: &BaseConsumer<Callbacks>, all: &Partitions) -> KafkaResult<()> {
+pub(super) fn fetch_started(consumer: &BaseConsumer<Callbacks>, all: &Partitions) -> KafkaResult<()> {
     let waiting = |p: &&Partition| matches!(p.phase, Phase::Waiting { .. });
     fetch(consumer, all, all.iter().filter(waiting))
 }
 
-/// Fetches the others only.
-pub(crate) fn stop_fetching(
+/// Stops fetching a partition that was taken out of the table. The others go on.
+pub(super) fn stop_fetching(
     consumer: &BaseConsumer<Callbacks>,
     others: &Partitions,
     partition: &Partition,
@@ -95,8 +95,8 @@ pub(crate) fn stop_fetching(
     fetch(consumer, others, std::iter::empty())
 }
 
-/// Fetches a partition anew, from behind its last record, that librdkafka has given up on.
-pub(crate) fn fetch_again(
+/// Fetches a partition that librdkafka has given up on again, from after its last record.
+pub(super) fn fetch_again(
     consumer: &BaseConsumer<Callbacks>,
     all: &Partitions,
     topic: &str,

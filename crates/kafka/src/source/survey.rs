@@ -1,8 +1,8 @@
-//! Asks, while logs are read: is each still the same one, and where does it end?
+//! Asks about the logs while they are read: is each still the same one, and where does it end? `recheck` acts on the answers.
 //!
 //! The questions are asked by a thread and a client of their own, since an answer may take its time and the reader must
 //! poll. The client reads uncommitted: to one that reads committed a broker names the end of what is committed as the end of
-//! the log, and says nothing about messages of transactions that are still open. Those are in the log already, so a
+//! the log, and says nothing about messages of transactions that are still open. Those are in the log already, so the
 //! partition is not caught up before they are settled.
 
 use std::collections::BTreeSet;
@@ -22,30 +22,30 @@ use crate::quiet::Quiet;
 use crate::settings::Kafka;
 
 /// How often the logs are looked at.
-const EVERY: Duration = Duration::from_secs(5);
-/// How soon after a partition has begun. By then the record that shows whether its log was rewritten has been read, as a
+const SURVEY_INTERVAL: Duration = Duration::from_secs(5);
+/// The wait after a partition has begun. By then the record that shows whether its log was rewritten has been read, as a
 /// rule, and several partitions that begin one after the other are asked for at once.
-const SOON: Duration = Duration::from_millis(500);
+const FIRST_SURVEY_DELAY: Duration = Duration::from_millis(500);
 /// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the client's own events are served.
-const SERVE: Duration = Duration::from_secs(1);
+const SERVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Topic and partition.
-pub(crate) type Place = (Arc<str>, i32);
+pub(super) type Place = (Arc<str>, i32);
 
-/// What the broker says.
-pub(crate) struct Answer {
-    /// It was not asked before this.
-    pub(crate) asked: Instant,
+/// What the broker said.
+pub(super) struct Answer {
+    /// When it was asked, at the earliest.
+    pub(super) asked: Instant,
     /// One past the newest offset of each log.
-    pub(crate) ends: KafkaResult<Vec<(Place, i64)>>,
+    pub(super) ends: KafkaResult<Vec<(Place, i64)>>,
     /// Asked for after the ends: if a log is still the same, they are its ends.
-    pub(crate) logs: KafkaResult<LogIds>,
+    pub(super) logs: KafkaResult<LogIds>,
 }
 
 /// The reader's side.
-pub(crate) struct Survey {
+pub(super) struct Survey {
     questions: Sender<Vec<Place>>,
     answers: Receiver<Answer>,
     waiting: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Survey {
 
 impl Survey {
     /// The client that asks. Made before the thread, so that a configuration that is refused is told.
-    pub(crate) fn client(kafka: &Kafka) -> Result<BaseConsumer<Quiet>, Error> {
+    pub(super) fn client(kafka: &Kafka) -> Result<BaseConsumer<Quiet>, Error> {
         let secrets = kafka.secrets();
         let mut config = kafka.client_config()?;
         config.set("isolation.level", "read_uncommitted").set("statistics.interval.ms", "0");
@@ -63,40 +63,40 @@ impl Survey {
     }
 
     /// Starts the thread, which ends when this is dropped. Each answer wakes the calling thread.
-    pub(crate) fn start(client: BaseConsumer<Quiet>) -> std::io::Result<Self> {
+    pub(super) fn start(client: BaseConsumer<Quiet>) -> std::io::Result<Self> {
         let (questions, to_ask) = channel();
         let (tell, answers) = channel();
         let reader = std::thread::current();
         std::thread::Builder::new()
             .name("kafka-survey".into())
             .spawn(move || ask_all(&client, &to_ask, &tell, &reader))?;
-        Ok(Self { questions, answers, waiting: false, due: Instant::now() + EVERY })
+        Ok(Self { questions, answers, waiting: false, due: Instant::now() + SURVEY_INTERVAL })
     }
 
-    /// A partition has begun.
-    pub(crate) fn soon(&mut self) {
-        self.due = self.due.min(Instant::now() + SOON);
+    /// To be called when a partition has begun.
+    pub(super) fn ask_soon(&mut self) {
+        self.due = self.due.min(Instant::now() + FIRST_SURVEY_DELAY);
     }
 
     /// Asks about these places, if it is time and the last answer is there.
-    pub(crate) fn ask_if_due(&mut self, places: impl FnOnce() -> Vec<Place>) {
+    pub(super) fn ask_if_due(&mut self, places: impl FnOnce() -> Vec<Place>) {
         if self.waiting || Instant::now() < self.due {
             return;
         }
-        self.due = Instant::now() + EVERY;
+        self.due = Instant::now() + SURVEY_INTERVAL;
         let places = places();
         self.waiting = !places.is_empty() && self.questions.send(places).is_ok();
     }
 
     /// The answer to the last question, once.
-    pub(crate) fn answer(&mut self) -> Result<Option<Answer>, Error> {
+    pub(super) fn answer(&mut self) -> Result<Option<Answer>, Error> {
         match self.answers.try_recv() {
             Ok(answer) => {
                 self.waiting = false;
                 Ok(Some(answer))
             }
             Err(TryRecvError::Empty) => Ok(None),
-            // It panicked. Without answers nothing would ever be caught up again; the source is started anew.
+            // It panicked. Without answers nothing would ever be caught up again, so the source starts over.
             Err(TryRecvError::Disconnected) => {
                 Err(Error::Fatal("the thread that asks about the logs has ended".to_owned()))
             }
@@ -111,7 +111,7 @@ fn ask_all(
     reader: &Thread,
 ) {
     loop {
-        match to_ask.recv_timeout(SERVE) {
+        match to_ask.recv_timeout(SERVE_INTERVAL) {
             Ok(places) => {
                 let asked = Instant::now();
                 let (ends, logs) = (ends(client, places.iter()), logs(client, &places));
@@ -123,7 +123,7 @@ fn ask_all(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        // Errors and log lines, which nobody takes otherwise. There are no messages.
+        // Errors and log lines, which nobody else takes. There are no messages.
         client.poll(Duration::from_millis(1));
     }
 }
@@ -138,7 +138,7 @@ fn ends<'a>(
         // A time is expected here, and this is the one that stands for the end.
         list.add_partition_offset(topic, *partition, Offset::End)?;
     }
-    let answer = client.offsets_for_times(list, ANSWER)?;
+    let answer = client.offsets_for_times(list, ANSWER_TIMEOUT)?;
     let elements = answer.elements();
     let end = |offset| if let Offset::Offset(end) = offset { Some(end) } else { None };
     let told = elements.iter().filter(|e| e.error().is_ok());
@@ -147,5 +147,5 @@ fn ends<'a>(
 
 fn logs(client: &BaseConsumer<Quiet>, places: &[Place]) -> KafkaResult<LogIds> {
     let topics: BTreeSet<&str> = places.iter().map(|(topic, _)| &**topic).collect();
-    log_ids(client.client(), &topics.into_iter().collect::<Vec<_>>(), ANSWER)
+    log_ids(client.client(), &topics.into_iter().collect::<Vec<_>>(), ANSWER_TIMEOUT)
 }

@@ -10,17 +10,17 @@ use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use crate::callbacks::Callbacks;
+use super::callbacks::Callbacks;
 
-/// After this long without a record there is none to recognise the log by: it was compacted away.
-const UNRECOGNISED: Duration = Duration::from_secs(60);
+/// After this long without a record there is none to recognise the log by: it has been compacted away.
+const RECOGNITION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where a partition stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Phase {
+pub(super) enum Phase {
     /// Not fetched. The engine does not own the position yet, or the broker has not told yet where its log begins and ends.
     Waiting { next_try: Instant, failures: u32 },
-    /// Records come and go.
+    /// Records are fetched and handed on.
     Flowing,
     /// Not read any more; an operator must act, unless it is fenced.
     Stopped,
@@ -28,44 +28,44 @@ pub(crate) enum Phase {
 
 /// A partition whose next messages may be gone.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Doubt {
+pub(super) struct Doubt {
     /// When to look.
-    pub(crate) at: Instant,
+    pub(super) at: Instant,
     /// The broker says that it lost messages which it had handed out.
-    pub(crate) truncated: bool,
+    pub(super) truncated: bool,
 }
 
-pub(crate) struct Partition {
-    pub(crate) topic: Arc<str>,
-    pub(crate) number: i32,
-    pub(crate) stream: Stream,
-    pub(crate) phase: Phase,
+pub(super) struct Partition {
+    pub(super) topic: Arc<str>,
+    pub(super) number: i32,
+    pub(super) stream: Stream,
+    pub(super) phase: Phase,
     /// What librdkafka has fetched of it.
-    pub(crate) queue: Option<PartitionQueue<Callbacks>>,
-    /// The stream has enough for the moment.
-    pub(crate) full: bool,
+    pub(super) queue: Option<PartitionQueue<Callbacks>>,
+    /// The stream has no room for the moment.
+    pub(super) full: bool,
     /// Where reading began.
-    pub(crate) start: Option<Start>,
-    pub(crate) last_pushed: Option<i64>,
+    pub(super) start: Option<Start>,
+    pub(super) last_pushed: Option<i64>,
     /// One past the newest offset, as last heard.
-    pub(crate) high: Option<i64>,
+    pub(super) high: Option<i64>,
     /// What was sent to the broker as committed.
-    pub(crate) committed: Option<i64>,
-    pub(crate) doubt: Option<Doubt>,
+    pub(super) committed: Option<i64>,
+    pub(super) doubt: Option<Doubt>,
     /// Since when it is [`Phase::Stopped`] because the engine stopped it.
-    pub(crate) stopped_at: Option<Instant>,
+    pub(super) stopped_at: Option<Instant>,
     /// Whether a record came since the last report.
-    pub(crate) heard: bool,
+    pub(super) heard: bool,
     /// Whether a record came at all.
-    pub(crate) has_read: bool,
+    pub(super) has_read: bool,
     /// Since when it is [`Phase::Flowing`].
-    pub(crate) flowing_since: Option<Instant>,
+    pub(super) flowing_since: Option<Instant>,
     /// How many statistics in a row said that librdkafka does not fetch it though it should.
-    pub(crate) stalled: u32,
+    pub(super) stalled: u32,
 }
 
 impl Partition {
-    pub(crate) fn new(stream: Stream, topic: Arc<str>) -> Self {
+    pub(super) fn new(stream: Stream, topic: Arc<str>) -> Self {
         Self {
             number: stream.partition(),
             topic,
@@ -87,45 +87,46 @@ impl Partition {
     }
 
     /// How long the engine has stood still.
-    pub(crate) fn stopped_for(&self) -> Duration {
+    pub(super) fn stopped_for(&self) -> Duration {
         self.stopped_at.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
     /// Whether the engine owns the position and nothing but the broker is waited for.
-    pub(crate) fn is_ready(&self, now: Instant) -> bool {
+    pub(super) fn is_ready(&self, now: Instant) -> bool {
         matches!(self.phase, Phase::Waiting { next_try, .. } if next_try <= now)
             && self.stream.acquired().is_some()
     }
 
     /// The next offset to apply, as far as records tell.
-    pub(crate) fn next_offset(&self) -> Option<i64> {
+    pub(super) fn next_offset(&self) -> Option<i64> {
         self.last_pushed.map(|last| last + 1).or(self.start.as_ref().map(|start| start.offset))
     }
 
     /// The next offset to come from the broker. Before the first message is taken that may be one which was applied long ago,
     /// and by which the log is recognised.
-    pub(crate) fn fetch_from(&self) -> Option<i64> {
+    pub(super) fn fetch_from(&self) -> Option<i64> {
         self.last_pushed.map(|last| last + 1).or(self.start.as_ref().map(|start| start.read_from))
     }
 
-    /// What lies below this offset is gone. That is no gap: the log cannot be recognised by it any more.
-    pub(crate) fn begins_no_lower_than(&mut self, low: i64) {
+    /// Reads no record below this offset. Those are gone, which is not a gap: they would only have shown that the log is the
+    /// same.
+    pub(super) fn raise_read_from(&mut self, low: i64) {
         if let Some(start) = &mut self.start {
             start.read_from = start.read_from.max(low);
         }
     }
 
     /// The log it reads, if the broker tells.
-    pub(crate) fn log(&self) -> Option<&LogId> {
+    pub(super) fn log(&self) -> Option<&LogId> {
         self.start.as_ref()?.log.as_ref()
     }
 
     /// Passes on where the log ends. A log that is not recognised yet may be another one, whose end says nothing.
-    pub(crate) fn log_ends_at(&self, end: i64, asked: tokio::time::Instant) {
+    pub(super) fn pass_on_log_end(&self, end: i64, asked: tokio::time::Instant) {
         let marked = self.start.as_ref().is_some_and(|start| start.mark.is_some());
         let recognised = self.has_read
             || !marked
-            || self.flowing_since.is_some_and(|since| since.elapsed() > UNRECOGNISED);
+            || self.flowing_since.is_some_and(|since| since.elapsed() > RECOGNITION_TIMEOUT);
         if self.phase == Phase::Flowing && self.stream.stopped().is_none() && recognised {
             self.stream.log_ends_at(end, asked);
         }
@@ -138,7 +139,7 @@ impl Partition {
 
     /// Lets the position in the database follow librdkafka's past markers of transactions, once all messages are settled.
     /// A stream that has stopped takes no messages, and librdkafka's position is past those that it did not take.
-    pub(crate) fn skip_to(&self, position: Option<i64>) {
+    pub(super) fn skip_to(&self, position: Option<i64>) {
         let next = self.next_offset();
         if self.phase == Phase::Flowing
             && self.stream.stopped().is_none()
@@ -150,20 +151,20 @@ impl Partition {
     }
 
     /// How many messages are not applied yet. `position` is where librdkafka stands: past the last record there may be
-    /// transaction markers, which are no messages but have offsets.
-    pub(crate) fn lag(&self, position: Option<i64>) -> i64 {
+    /// transaction markers, which have offsets but are not messages.
+    pub(super) fn lag(&self, position: Option<i64>) -> i64 {
         let start = self.start.as_ref().map(|start| start.offset);
         let Some(done) = self.stream.settled().or(start) else { return 0 };
         let done = if self.all_settled() { done.max(position.unwrap_or(done)) } else { done };
         self.high.map_or(0, |high| (high - done).max(0))
     }
 
-    pub(crate) fn place(&self) -> String {
+    pub(super) fn place(&self) -> String {
         format!("{}/{}", self.topic, self.number)
     }
 
     /// This partition alone, as librdkafka wants it.
-    pub(crate) fn list(&self) -> KafkaResult<TopicPartitionList> {
+    pub(super) fn list(&self) -> KafkaResult<TopicPartitionList> {
         let mut list = TopicPartitionList::with_capacity(1);
         list.add_partition_offset(&self.topic, self.number, Offset::Invalid)?;
         Ok(list)
@@ -172,38 +173,38 @@ impl Partition {
 
 /// All assigned partitions, found by topic and number.
 #[derive(Default)]
-pub(crate) struct Partitions {
+pub(super) struct Partitions {
     by_topic: HashMap<Arc<str>, BTreeMap<i32, Partition>>,
 }
 
 impl Partitions {
-    pub(crate) fn insert(&mut self, partition: Partition) -> Option<Partition> {
+    pub(super) fn insert(&mut self, partition: Partition) -> Option<Partition> {
         let topic = self.by_topic.entry(Arc::clone(&partition.topic)).or_default();
         topic.insert(partition.number, partition)
     }
 
-    pub(crate) fn remove(&mut self, topic: &str, number: i32) -> Option<Partition> {
+    pub(super) fn remove(&mut self, topic: &str, number: i32) -> Option<Partition> {
         self.by_topic.get_mut(topic)?.remove(&number)
     }
 
-    pub(crate) fn get(&self, topic: &str, number: i32) -> Option<&Partition> {
+    pub(super) fn get(&self, topic: &str, number: i32) -> Option<&Partition> {
         self.by_topic.get(topic)?.get(&number)
     }
 
-    pub(crate) fn get_mut(&mut self, topic: &str, number: i32) -> Option<&mut Partition> {
+    pub(super) fn get_mut(&mut self, topic: &str, number: i32) -> Option<&mut Partition> {
         self.by_topic.get_mut(topic)?.get_mut(&number)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Partition> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Partition> {
         self.by_topic.values().flat_map(BTreeMap::values)
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Partition> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Partition> {
         self.by_topic.values_mut().flat_map(BTreeMap::values_mut)
     }
 
     /// Takes all of them out.
-    pub(crate) fn take(&mut self) -> Vec<Partition> {
+    pub(super) fn take(&mut self) -> Vec<Partition> {
         std::mem::take(&mut self.by_topic).into_values().flat_map(BTreeMap::into_values).collect()
     }
 }

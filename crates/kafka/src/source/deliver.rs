@@ -1,6 +1,6 @@
-//! From the queue of a partition to its stream, as long as the stream has room.
+//! Takes records from the queue of a partition to its stream, as long as the stream has room.
 //!
-//! Backpressure is to leave a queue alone. Each partition has its own queue in librdkafka, bounded by
+//! Backpressure means that a queue is left alone. Each partition has its own queue in librdkafka, bounded by
 //! `queued.max.messages.kbytes`; when nobody takes from it, no more is fetched into it, while rebalances and the other
 //! partitions go on. Pausing and resuming would throw away what was fetched ahead each time and fetch it again, and with one
 //! queue for all a full partition at its head would hold up all others: both were measured.
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 
-use crate::partition::{Doubt, Partition, Phase};
-use crate::record::to_record;
+use super::partition::{Doubt, Partition, Phase};
+use super::record::to_record;
 
 /// The most records taken from one partition before it is the next one's turn.
-const TURN: usize = 500;
+const RECORDS_PER_TURN: usize = 500;
 
-/// A broker that has just become the leader may not know its own log for a moment.
-const SETTLE: Duration = Duration::from_millis(200);
+/// The wait before a doubt is looked into: a broker that has just become the leader may not know its own log for a moment.
+const DOUBT_DELAY: Duration = Duration::from_millis(200);
 
-/// What a turn of a partition came to. The larger, the sooner it should be looked at again.
+/// How a partition's turn ended. The larger, the sooner it should be looked at again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Turn {
+pub(super) enum Turn {
     /// There is nothing to take; librdkafka will say when there is.
     Empty,
     /// The partition has not begun.
     Waiting,
-    /// The stream has enough; nobody will say when it has not.
+    /// The stream has no room; nobody will say when it has some.
     Full,
     /// Records were taken and there may be more.
     More,
@@ -34,7 +34,7 @@ pub(crate) enum Turn {
 
 impl Partition {
     /// Takes a turn's worth of records.
-    pub(crate) fn deliver(&mut self) -> Turn {
+    pub(super) fn deliver(&mut self) -> Turn {
         if self.phase == Phase::Flowing && self.stream.stopped().is_some() {
             self.phase = Phase::Stopped;
             self.stopped_at = Some(Instant::now());
@@ -47,7 +47,7 @@ impl Partition {
         }
         let Some(queue) = &self.queue else { return Turn::Empty };
         let log = self.start.as_ref().and_then(|start| start.log.as_ref());
-        for _ in 0..TURN {
+        for _ in 0..RECORDS_PER_TURN {
             match queue.poll(Duration::ZERO) {
                 None => return Turn::Empty,
                 Some(Ok(message)) => {
@@ -72,12 +72,12 @@ impl Partition {
     }
 }
 
-/// Other errors are reported by the callback, with more words, and librdkafka goes on by itself.
+/// Other errors are reported by the callback, in more detail, and librdkafka goes on by itself.
 fn doubt_after(error: &KafkaError) -> Option<Doubt> {
     let truncated = match error.rdkafka_error_code()? {
         RDKafkaErrorCode::LogTruncation => true,
         RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => false,
         _ => return None,
     };
-    Some(Doubt { at: Instant::now() + SETTLE, truncated })
+    Some(Doubt { at: Instant::now() + DOUBT_DELAY, truncated })
 }
