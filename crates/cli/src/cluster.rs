@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use oncebox_core::config::{Config, InboxConfig, RetentionCheck};
+use oncebox_config::{Config, InboxConfig, RetentionCheck};
 use oncebox_core::printable::printable;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{Finding, FindingLevel, PositionStatus};

@@ -2,38 +2,21 @@
 
 use std::future::Future;
 
-use oncebox_core::config::{Handler, InboxConfig, PartitionReceipts, PayloadKind, StoreConfig, StoreKind};
-use oncebox_core::inbox::Apply;
-use oncebox_core::sql_handler::SqlHandlerError;
-use oncebox_core::store::{Admin, ErrorClass, OutboxAdmin, Retention, StoreError, StoreResult};
+use oncebox_config::{InboxConfig, PartitionReceipts, StoreConfig, StoreKind};
+use oncebox_core::store::{Admin, OutboxAdmin, Retention, StoreResult};
 use oncebox_postgres::PgStore;
+use oncebox_sql::{SqlHandlerError, SqlStore};
 use oncebox_sqlite::SqliteStore;
 
 use crate::exit::Failure;
 
-/// A store that can run SQL handlers from the configuration.
-pub(crate) trait SqlStore: OutboxAdmin {
-    /// The handler made of statements.
-    type Handler: Apply<Self>;
-
-    /// Checks the statements against the database and makes them ready.
-    fn prepare(
-        &self,
-        handler: &Handler,
-        payload: PayloadKind,
-    ) -> impl Future<Output = StoreResult<Self::Handler>> + Send;
-
+/// A store that the configuration can name.
+pub(crate) trait ConfiguredStore: SqlStore + OutboxAdmin {
     /// What the configuration asks of the schema beyond migrations.
     fn arrange(&self, store: &StoreConfig) -> impl Future<Output = StoreResult<()>> + Send;
 }
 
-impl SqlStore for PgStore {
-    type Handler = oncebox_postgres::SqlHandler;
-
-    async fn prepare(&self, handler: &Handler, payload: PayloadKind) -> StoreResult<Self::Handler> {
-        oncebox_postgres::SqlHandler::prepare(self, handler, payload).await.map_err(store_error)
-    }
-
+impl ConfiguredStore for PgStore {
     async fn arrange(&self, store: &StoreConfig) -> StoreResult<()> {
         match store.partition_receipts {
             PartitionReceipts::Day => self.partition_receipts().await.map(|_| ()),
@@ -42,23 +25,15 @@ impl SqlStore for PgStore {
     }
 }
 
-impl SqlStore for SqliteStore {
-    type Handler = oncebox_sqlite::SqlHandler;
-
-    async fn prepare(&self, handler: &Handler, payload: PayloadKind) -> StoreResult<Self::Handler> {
-        oncebox_sqlite::SqlHandler::prepare(self, handler, payload).await.map_err(store_error)
-    }
-
+impl ConfiguredStore for SqliteStore {
     async fn arrange(&self, _store: &StoreConfig) -> StoreResult<()> {
         Ok(())
     }
 }
 
-fn store_error(error: SqlHandlerError) -> StoreError {
-    match error {
-        SqlHandlerError::Store(error) => error,
-        wrong => StoreError::new(ErrorClass::Failed, "the SQL of the handler is wrong", wrong),
-    }
+/// The handler of an inbox, checked against the database.
+pub(crate) async fn handler<S: SqlStore>(store: &S, inbox: &InboxConfig) -> StoreResult<S::Handler> {
+    store.prepare(&inbox.handler, inbox.payload).await.map_err(SqlHandlerError::into_store_error)
 }
 
 /// A command that works with any store.
@@ -67,7 +42,7 @@ pub(crate) trait WithStore {
     type Output;
 
     /// Runs it.
-    fn run<S: SqlStore>(self, store: S) -> impl Future<Output = Self::Output>;
+    fn run<S: ConfiguredStore>(self, store: S) -> impl Future<Output = Self::Output>;
 }
 
 /// Opens the store and runs the command with it.

@@ -62,7 +62,7 @@ fn a_wrong_configuration_is_told_with_its_key_and_line() {
         (changed(url, &format!("{url}\nurll = 1")), 3, "store.urll", "url"),
         (changed(url, "url = 5"), 2, "store.url", "string"),
         (changed(url, "url = \"mysql://localhost/x\""), 2, "store.url", "not supported"),
-        (changed(url, "url = \"nonsense\""), 2, "store.url", "no database URL"),
+        (changed(url, "url = \"nonsense\""), 2, "store.url", "not a database URL"),
         (changed(url, "url = \"${ONCEBOX_NOT_SET}\""), 2, "store.url", "ONCEBOX_NOT_SET"),
         (changed(url, &format!("{url}\nmax_connections = \"ten\"")), 3, "store.max_connections", "integer"),
         (changed(url, &format!("{url}\nmax_connections = 0")), 3, "store.max_connections", "1"),

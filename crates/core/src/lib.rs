@@ -4,7 +4,6 @@
 
 pub mod backoff;
 pub mod clock;
-pub mod config;
 pub mod error;
 pub mod failpoint;
 pub mod inbox;
@@ -15,7 +14,6 @@ pub mod monitor;
 pub mod names;
 pub mod outbox;
 pub mod printable;
+pub mod secret;
 pub mod source;
-pub mod sql_handler;
-pub mod statement;
 pub mod store;

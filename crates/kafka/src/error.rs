@@ -9,12 +9,14 @@ use crate::secrets::Secrets;
 #[non_exhaustive]
 pub enum Error {
     /// A property that oncebox must set itself.
-    #[error("the Kafka property {name} cannot be set: {why}")]
+    #[error("the Kafka property {name} cannot be set: {why}; {fix}")]
     ReservedProperty {
         /// The property.
         name: String,
-        /// Why, and what to do instead.
+        /// What depends on it.
         why: &'static str,
+        /// What to do.
+        fix: String,
     },
     /// librdkafka refuses the configuration.
     #[error("the Kafka configuration is refused: {0}")]

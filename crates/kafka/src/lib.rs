@@ -94,6 +94,7 @@ mod sink;
 mod source;
 
 pub use error::Error;
+pub use properties::{RefusedProperty, refused_property, reserved_properties};
 pub use settings::Kafka;
 pub use sink::KafkaSink;
 pub use source::KafkaSource;

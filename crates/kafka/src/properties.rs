@@ -1,39 +1,76 @@
 //! The librdkafka properties that follow from what oncebox promises. One table of properties serves the source and the
 //! sink; librdkafka itself ignores those that are for the other one.
 
-/// What we promise depends on these, so nobody may set them.
-pub(crate) const RESERVED: [(&str, &str); 27] = [
-    ("bootstrap.servers", "name the brokers where the cluster is named"),
-    ("metadata.broker.list", "name the brokers where the cluster is named"),
-    ("group.id", "the group is the consumer's name, or what `group` says"),
-    ("group.protocol", "only the classic protocol is supported yet"),
-    ("enable.auto.commit", "offsets are committed after the database has committed"),
-    ("auto.commit.enable", "offsets are committed after the database has committed"),
-    ("enable.auto.offset.store", "offsets are committed after the database has committed"),
-    ("auto.offset.reset", "a gap must stop the partition; where a new consumer begins is what `start` says"),
-    ("isolation.level", "messages of aborted transactions must not be applied"),
-    ("check.crcs", "a damaged message must not be applied"),
-    ("enable.partition.eof", "it is used by nobody and costs an event per partition"),
-    ("allow.auto.create.topics", "a misspelt topic must be an error, not a new topic"),
-    ("log.queue", "logs are read from a queue"),
-    ("enable.idempotence", "without it a retry could change the order of events"),
-    ("enable.gapless.guarantee", "an event that failed must not be overtaken by the next one of its key"),
-    ("acks", "an event is published when all replicas in sync have it"),
-    ("request.required.acks", "an event is published when all replicas in sync have it"),
-    ("transactional.id", "events are published at least once, and told apart by their id"),
-    ("message.timeout.ms", "an event that was given up could have been written; the relay decides"),
-    ("delivery.timeout.ms", "an event that was given up could have been written; the relay decides"),
-    ("retries", "an event that was given up could have been written; the relay decides"),
-    ("message.send.max.retries", "an event that was given up could have been written; the relay decides"),
-    ("max.in.flight", "the order of events depends on it"),
-    ("max.in.flight.requests.per.connection", "the order of events depends on it"),
-    ("queuing.strategy", "the order of events depends on it"),
+/// Why a property may not be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefusedProperty {
+    /// What depends on it.
+    pub why: &'static str,
+    /// The setting of oncebox that serves the purpose, if there is one: `brokers`, `group` or `start`.
+    pub instead: Option<&'static str>,
+}
+
+const BROKERS: &str = "the brokers are named once, for every client";
+const COMMITS: &str = "offsets are committed after the database has committed";
+const ACKS: &str = "an event is published when all replicas in sync have it";
+const RELAY_DECIDES: &str = "an event that was given up could have been written; the relay decides";
+const ORDER: &str = "the order of events depends on it";
+
+/// What we promise depends on these, so nobody may set them. Each with the reason and with the setting to use instead.
+const RESERVED: [(&str, &str, Option<&str>); 28] = [
+    ("bootstrap.servers", BROKERS, Some("brokers")),
+    ("metadata.broker.list", BROKERS, Some("brokers")),
+    ("group.id", "each consumer has a group of its own", Some("group")),
+    ("group.protocol", "only the classic protocol is supported yet", None),
+    ("enable.auto.commit", COMMITS, None),
+    ("auto.commit.enable", COMMITS, None),
+    ("auto.commit.interval.ms", COMMITS, None),
+    ("enable.auto.offset.store", COMMITS, None),
+    ("auto.offset.reset", "a gap must stop the partition", Some("start")),
+    ("isolation.level", "messages of aborted transactions must not be applied", None),
+    ("check.crcs", "a damaged message must not be applied", None),
+    ("enable.partition.eof", "it is used by nobody and costs an event per partition", None),
+    ("allow.auto.create.topics", "a misspelt topic must be an error, not a new topic", None),
+    ("log.queue", "logs are read from a queue", None),
+    ("enable.idempotence", "without it a retry could change the order of events", None),
+    (
+        "enable.gapless.guarantee",
+        "an event that failed must not be overtaken by the next one of its key",
+        None,
+    ),
+    ("acks", ACKS, None),
+    ("request.required.acks", ACKS, None),
+    ("transactional.id", "events are published at least once, and told apart by their id", None),
+    ("message.timeout.ms", RELAY_DECIDES, None),
+    ("delivery.timeout.ms", RELAY_DECIDES, None),
+    ("retries", RELAY_DECIDES, None),
+    ("message.send.max.retries", RELAY_DECIDES, None),
+    ("max.in.flight", ORDER, None),
+    ("max.in.flight.requests.per.connection", ORDER, None),
+    ("queuing.strategy", ORDER, None),
     (
         "queue.buffering.backpressure.threshold",
         "an idempotent producer takes no other value than its default",
+        None,
     ),
-    ("delivery.report.only.error", "an event is published when its delivery is reported"),
+    ("delivery.report.only.error", "an event is published when its delivery is reported", None),
 ];
+
+/// The properties that oncebox sets itself, and nobody else may.
+pub fn reserved_properties() -> impl Iterator<Item = &'static str> {
+    RESERVED.iter().map(|(name, ..)| *name)
+}
+
+/// Why a property may not have this value, if it may not.
+#[must_use]
+pub fn refused_property(name: &str, value: &str) -> Option<RefusedProperty> {
+    if name == "statistics.interval.ms" && value == "0" {
+        let why = "the statistics tell whether brokers can be reached and how far behind we are";
+        return Some(RefusedProperty { why, instead: None });
+    }
+    let (_, why, instead) = RESERVED.iter().find(|(reserved, ..)| *reserved == name)?;
+    Some(RefusedProperty { why, instead: *instead })
+}
 
 /// Defaults of the source; they may be overridden.
 ///

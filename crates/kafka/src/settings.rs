@@ -7,7 +7,9 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
 use crate::error::Error;
-use crate::properties::{CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, PRODUCER_MUSTS, RESERVED, is_chosen};
+use crate::properties::{
+    CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, PRODUCER_MUSTS, RefusedProperty, is_chosen, refused_property,
+};
 use crate::secrets::{Secrets, is_secret};
 use crate::sink::KafkaSink;
 use crate::source::KafkaSource;
@@ -46,12 +48,12 @@ impl Kafka {
 
     /// The first property that may not be set, as an error: for checking a configuration before it runs.
     pub fn validate(&self) -> Result<(), Error> {
-        if let Some((name, why)) = RESERVED.iter().find(|(name, _)| self.properties.contains_key(*name)) {
-            return Err(Error::ReservedProperty { name: (*name).to_owned(), why });
-        }
-        if self.get("statistics.interval.ms") == Some("0") {
-            let why = "the statistics tell whether brokers can be reached and how far behind we are; give an interval";
-            return Err(Error::ReservedProperty { name: "statistics.interval.ms".to_owned(), why });
+        for (name, value) in &self.properties {
+            if let Some(RefusedProperty { why, instead }) = refused_property(name, value) {
+                let fix =
+                    instead.map_or_else(|| "remove it".to_owned(), |setting| format!("use `{setting}`"));
+                return Err(Error::ReservedProperty { name: name.clone(), why, fix });
+            }
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use sqlx::postgres::PgDatabaseError;
 /// Raised by `oncebox_advance` when the position belongs to a newer owner.
 pub(crate) const FENCED: &str = "OBX01";
 /// Raised by a SQL handler when a statement touched another number of rows than its rule allows.
+#[cfg(feature = "sql")]
 pub(crate) const ROW_RULE: &str = "OBX02";
 /// A statement in a transaction that an earlier error has aborted.
 const ABORTED: &str = "25P02";

@@ -23,6 +23,7 @@ mod position;
 mod purge;
 mod quote;
 mod session;
+#[cfg(feature = "sql")]
 mod sql_handler;
 mod status;
 mod store;
@@ -30,6 +31,7 @@ mod txn;
 
 pub use options::PgStoreBuilder;
 pub use partitions::Partitioned;
+#[cfg(feature = "sql")]
 pub use sql_handler::SqlHandler;
 pub use store::PgStore;
 pub use txn::PgTxn;

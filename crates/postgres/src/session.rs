@@ -21,6 +21,7 @@ struct Definitions {
 
 impl Sessions {
     /// Adds a definition. Connections that are older are replaced when the pool hands them out next.
+    #[cfg(feature = "sql")]
     pub(crate) fn add(&self, sql: Arc<str>) {
         let mut definitions = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if !definitions.sql.contains(&sql) {

@@ -1,4 +1,4 @@
-//! Handlers written in SQL, in the config file.
+//! Handlers written in SQL.
 
 mod arguments;
 mod call;
@@ -15,12 +15,11 @@ mod rights;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oncebox_core::config::{Handler, PayloadKind};
 use oncebox_core::inbox::{Apply, Failure};
 use oncebox_core::message::Message;
 use oncebox_core::outbox::events_written;
-use oncebox_core::sql_handler::SqlHandlerError;
 use oncebox_core::store::{ErrorClass, StoreError};
+use oncebox_sql::{Handler, PayloadKind, Sql, SqlHandlerError, SqlStore, StatementError};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use crate::classify::own;
@@ -79,7 +78,7 @@ impl SqlHandler {
             function,
             columns: Columns::new(handler, payload),
             writes_events: events::are_written(handler),
-            sources: handler.steps().iter().map(|step| step.statement.source().to_owned()).collect(),
+            sources: handler.steps().iter().map(|step| step.sql.source().to_owned()).collect(),
             looks_each_time: AtomicBool::new(sessions.is_none()),
         })
     }
@@ -121,6 +120,19 @@ impl SqlHandler {
             let definition = AssertSqlSafe(self.function.definition.clone());
             sqlx::raw_sql(definition).execute(conn).await.map_err(failed())?;
         }
+        Ok(())
+    }
+}
+
+impl SqlStore for PgStore {
+    type Handler = SqlHandler;
+
+    async fn prepare(&self, handler: &Handler, payload: PayloadKind) -> Result<SqlHandler, SqlHandlerError> {
+        SqlHandler::prepare(self, handler, payload).await
+    }
+
+    /// What a statement means here is never silent: the database is asked when it is prepared.
+    fn check_dialect(_sql: &Sql) -> Result<(), StatementError> {
         Ok(())
     }
 }

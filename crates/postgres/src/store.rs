@@ -46,6 +46,7 @@ impl fmt::Debug for PgStore {
         f.debug_struct("PgStore")
             .field("pooler", &self.inner.pooler)
             .field("by_day", &self.inner.by_day)
+            .field("prepares_connections", &self.inner.sessions.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -90,6 +91,7 @@ impl PgStore {
         &self.inner.pools.messages
     }
 
+    #[cfg(feature = "sql")]
     pub(crate) fn sessions(&self) -> Option<&Sessions> {
         self.inner.sessions.as_deref()
     }

@@ -6,12 +6,10 @@ mod support;
 
 use std::error::Error;
 
-use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::outbox::{Emit, Event};
-use oncebox_core::sql_handler::SqlHandlerError;
-use oncebox_core::statement::Statement;
 use oncebox_core::store::{ErrorClass, Positions, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
+use oncebox_sql::{Handler, PayloadKind, SqlHandlerError};
 use support::{advance, claims, consumer, execute, number, position, with_database, with_store};
 
 /// The class of a statement's error in a handler.
@@ -140,8 +138,7 @@ async fn a_server_that_cannot_be_reached_is_away_and_one_that_refuses_is_not() {
 }
 
 fn each(statements: &[&str]) -> Handler {
-    let step = |sql: &&str| Step { statement: Statement::parse(sql).unwrap(), rows: None };
-    Handler::Each(statements.iter().map(step).collect())
+    Handler::each(statements.iter().copied()).unwrap()
 }
 
 /// The class and the text of what keeps a handler from being prepared.

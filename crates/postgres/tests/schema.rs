@@ -4,13 +4,12 @@
 
 mod support;
 
-use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::message::{Headers, Record};
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
-use oncebox_core::statement::Statement;
 use oncebox_core::store::{Check, DeadFilter, DeadLetter, DeadLetters, FindingLevel, Migrate, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
+use oncebox_sql::{Handler, PayloadKind};
 use sqlx::{Connection, PgConnection};
 use support::{apply, claims, consumer, execute, number, with_store};
 use uuid::Uuid;
@@ -205,8 +204,8 @@ async fn a_role_without_ddl_can_do_its_work() {
         let findings = lean.check().await.unwrap();
         let temporary = findings.iter().find(|finding| finding.subject == "temporary functions").unwrap();
         assert_eq!(temporary.level, FindingLevel::Warning);
-        let step = Step { statement: Statement::parse("SELECT :id").unwrap(), rows: None };
-        let handler = SqlHandler::prepare(&lean, &Handler::Each(vec![step]), PayloadKind::Json).await;
+        let handler = Handler::each(["SELECT :id"]).unwrap();
+        let handler = SqlHandler::prepare(&lean, &handler, PayloadKind::Json).await;
         let error = handler.unwrap_err().to_string();
         assert!(error.contains("GRANT TEMPORARY"), "{error}");
     })

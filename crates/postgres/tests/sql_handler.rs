@@ -5,16 +5,14 @@
 mod support;
 
 use bytes::Bytes;
-use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::error::Outcome;
 use oncebox_core::inbox::{Apply, Failure, Replay, Replayed, replay};
 use oncebox_core::inbox::{Identity, Selector};
 use oncebox_core::message::{Headers, Message, Record};
 use oncebox_core::names::{MessageId, Tenant};
-use oncebox_core::sql_handler::SqlHandlerError;
-use oncebox_core::statement::Statement;
 use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Migrate, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
+use oncebox_sql::{Handler, PayloadKind, RowRule, SqlHandlerError, Statement};
 use support::{consumer, execute, number, with_database, with_store};
 
 const TABLES: &str = "CREATE TABLE stock (sku text PRIMARY KEY, on_hand int NOT NULL CHECK (on_hand >= 0)); \
@@ -22,16 +20,15 @@ const TABLES: &str = "CREATE TABLE stock (sku text PRIMARY KEY, on_hand int NOT 
      CREATE TABLE ledger (id bigserial, message_id text UNIQUE, sku text, qty int, extra jsonb)";
 
 fn each(statements: &[(&str, Option<&str>)]) -> Handler {
-    let step = |(sql, rows): &(&str, Option<&str>)| Step {
-        statement: Statement::parse(sql).unwrap(),
-        rows: rows.map(|rows| rows.parse().unwrap()),
+    let statement = |(sql, rows): &(&str, Option<&str>)| match rows {
+        Some(rows) => Statement::new(*sql).rows(rows.parse::<RowRule>().unwrap()),
+        None => Statement::new(*sql),
     };
-    Handler::Each(statements.iter().map(step).collect())
+    Handler::each(statements.iter().map(statement)).unwrap()
 }
 
 fn batch(statements: &[&str]) -> Handler {
-    let step = |sql: &&str| Step { statement: Statement::parse_batch(sql).unwrap(), rows: None };
-    Handler::Batch(statements.iter().map(step).collect())
+    Handler::batch(statements.iter().copied()).unwrap()
 }
 
 fn stock_each() -> Handler {

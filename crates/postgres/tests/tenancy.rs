@@ -4,15 +4,14 @@
 
 mod support;
 
-use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::Apply;
 use oncebox_core::message::{Message, Record};
 use oncebox_core::names::{MessageId, Tenant};
 use oncebox_core::outbox::{Emit, Event};
-use oncebox_core::statement::Statement;
 use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Migrate, Ownership, Positions, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
+use oncebox_sql::{Handler, PayloadKind};
 use sqlx::PgConnection;
 use support::{advance, claims, consumer, execute, number, position, with_database, with_store};
 
@@ -97,8 +96,7 @@ async fn a_handler_in_rust_may_set_its_search_path_and_its_role() {
 }
 
 fn each(statements: &[&str]) -> Handler {
-    let step = |sql: &&str| Step { statement: Statement::parse(sql).unwrap(), rows: None };
-    Handler::Each(statements.iter().map(step).collect())
+    Handler::each(statements.iter().copied()).unwrap()
 }
 
 fn message(tenant: &str, offset: i64) -> Message {

@@ -15,6 +15,7 @@ mod migrate;
 mod outbox;
 mod position;
 mod purge;
+#[cfg(feature = "sql")]
 mod sql_handler;
 mod status;
 mod store;
@@ -22,6 +23,7 @@ mod time;
 mod txn;
 mod writer;
 
+#[cfg(feature = "sql")]
 pub use sql_handler::SqlHandler;
 pub use store::SqliteStore;
 pub use txn::SqliteTxn;

@@ -1,16 +1,16 @@
-//! Handlers written in SQL, in the config file.
+//! Handlers written in SQL.
 
 mod batch;
+mod dialect;
 mod each;
 mod error;
 mod statements;
 mod values;
 
-use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::inbox::{Apply, Failure};
 use oncebox_core::message::Message;
 use oncebox_core::outbox::events_written;
-use oncebox_core::sql_handler::SqlHandlerError;
+use oncebox_sql::{BadStatement, Handler, PayloadKind, Sql, SqlHandlerError, SqlStore, StatementError, Step};
 use sqlx::SqliteConnection;
 
 use crate::store::SqliteStore;
@@ -50,10 +50,9 @@ impl SqlHandler {
         handler: &Handler,
         payload: PayloadKind,
     ) -> Result<Self, SqlHandlerError> {
-        let (Handler::Each(steps) | Handler::Batch(steps)) = handler;
-        let names_outbox =
-            |step: &Step| step.statement.source().to_ascii_lowercase().contains("oncebox_outbox");
-        let writes_events = steps.iter().any(names_outbox);
+        refuse_foreign(handler.steps())?;
+        let names_outbox = |step: &Step| step.sql.source().to_ascii_lowercase().contains("oncebox_outbox");
+        let writes_events = handler.steps().iter().any(names_outbox);
         let mut txn = store.writer.begin().await?;
         let plan = match handler {
             Handler::Each(steps) => Plan::Each(Each::prepare(&mut txn, steps, payload).await?),
@@ -61,6 +60,28 @@ impl SqlHandler {
         };
         txn.rollback().await;
         Ok(Self { plan, writes_events })
+    }
+}
+
+/// SQLite itself would not refuse them.
+fn refuse_foreign(steps: &[Step]) -> Result<(), SqlHandlerError> {
+    let refusal = |(step, number): (&Step, usize)| {
+        let reason = dialect::check(&step.sql).err()?.to_string();
+        Some(BadStatement { number, sql: step.sql.source().to_owned(), reason })
+    };
+    let bad: Vec<_> = steps.iter().zip(1..).filter_map(refusal).collect();
+    if bad.is_empty() { Ok(()) } else { Err(SqlHandlerError::Statements(bad)) }
+}
+
+impl SqlStore for SqliteStore {
+    type Handler = SqlHandler;
+
+    async fn prepare(&self, handler: &Handler, payload: PayloadKind) -> Result<SqlHandler, SqlHandlerError> {
+        SqlHandler::prepare(self, handler, payload).await
+    }
+
+    fn check_dialect(sql: &Sql) -> Result<(), StatementError> {
+        dialect::check(sql)
     }
 }
 

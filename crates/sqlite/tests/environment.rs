@@ -4,15 +4,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use oncebox_core::backoff::Backoff;
-use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::{Inbox, RetryPolicy, StartPolicy, Worker};
 use oncebox_core::message::Record;
 use oncebox_core::monitor::Monitor;
 use oncebox_core::source::{Known, start_at};
 use oncebox_core::source::{OpenStream, Stream};
-use oncebox_core::statement::Statement;
 use oncebox_core::store::{DeadFilter, DeadLetters, Migrate};
+use oncebox_sql::{Handler, PayloadKind};
 use oncebox_sqlite::{SqlHandler, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Executor, SqliteConnection};
@@ -58,10 +57,6 @@ impl File {
         let all = DeadFilter { limit: 1000, ..DeadFilter::default() };
         Ok(self.store.dead_letters(&all).await?.len())
     }
-}
-
-fn step(sql: &str) -> Result<Step, BoxError> {
-    Ok(Step { statement: Statement::parse(sql)?, rows: None })
 }
 
 async fn open(worker: &Worker<SqliteStore, SqlHandler>) -> Result<Stream, BoxError> {
@@ -120,12 +115,11 @@ async fn outlives_a_missing_table(handler: Handler) -> TestResult {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_table_parks_nothing_and_all_is_applied_when_it_is_back() -> TestResult {
-    outlives_a_missing_table(Handler::Each(vec![step("INSERT INTO ledger VALUES (:id, :payload->>'qty')")?]))
-        .await
+    outlives_a_missing_table(Handler::each(["INSERT INTO ledger VALUES (:id, :payload->>'qty')"])?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_for_a_handler_of_whole_batches() -> TestResult {
     let sql = "INSERT INTO ledger SELECT id, payload->>'qty' FROM messages";
-    outlives_a_missing_table(Handler::Batch(vec![step(sql)?])).await
+    outlives_a_missing_table(Handler::batch([sql])?).await
 }

@@ -4,15 +4,13 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncebox_core::config::{Handler, PayloadKind, Step};
 use oncebox_core::error::{BoxError, Outcome, describe};
 use oncebox_core::inbox::{Apply, Failure};
 use oncebox_core::message::{Message, Record};
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::outbox::{ByEvent, OutgoingEvent, Relay, RelaySettings, events_committed};
-use oncebox_core::sql_handler::SqlHandlerError;
-use oncebox_core::statement::Statement;
 use oncebox_core::store::{ErrorClass, Migrate, Store};
+use oncebox_sql::{Handler, PayloadKind, RowRule, SqlHandlerError, Statement};
 use oncebox_sqlite::{SqlHandler, SqliteStore};
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 
@@ -83,15 +81,15 @@ async fn rows(conn: &mut SqliteConnection, sql: &str) -> Result<Vec<String>, Box
 }
 
 fn each(statements: &[(&str, Option<&str>)]) -> Result<Handler, BoxError> {
-    let step = |(sql, rows): &(&str, Option<&str>)| {
-        Ok(Step { statement: Statement::parse(sql)?, rows: rows.map(str::parse).transpose()? })
+    let statement = |(sql, rows): &(&str, Option<&str>)| match rows {
+        Some(rows) => Ok(Statement::new(*sql).rows(rows.parse::<RowRule>()?)),
+        None => Ok(Statement::new(*sql)),
     };
-    Ok(Handler::Each(statements.iter().map(step).collect::<Result<_, BoxError>>()?))
+    Ok(Handler::each(statements.iter().map(statement).collect::<Result<Vec<_>, BoxError>>()?)?)
 }
 
 fn batch(statements: &[&str]) -> Result<Handler, BoxError> {
-    let step = |sql: &&str| Ok(Step { statement: Statement::parse_batch(sql)?, rows: None });
-    Ok(Handler::Batch(statements.iter().map(step).collect::<Result<_, BoxError>>()?))
+    Ok(Handler::batch(statements.iter().copied())?)
 }
 
 fn message(id: &str, payload: impl Into<Bytes>) -> Result<Message, BoxError> {

@@ -5,7 +5,7 @@ mod outbox;
 use std::io::IsTerminal;
 use std::path::Path;
 
-use oncebox_core::config::Config;
+use oncebox_config::Config;
 use oncebox_core::error::describe;
 use oncebox_core::printable::printable;
 use oncebox_core::store::{Finding, FindingLevel};
@@ -16,7 +16,7 @@ use crate::cluster;
 use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::load;
 use crate::output;
-use crate::stores::{SqlStore, WithStore, with_store};
+use crate::stores::{self, ConfiguredStore, WithStore, with_store};
 
 pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
     let config = load::config(file)?;
@@ -56,11 +56,11 @@ struct CheckStore<'a> {
 impl WithStore for CheckStore<'_> {
     type Output = Result<Vec<Finding>, Failure>;
 
-    async fn run<S: SqlStore>(self, store: S) -> Self::Output {
+    async fn run<S: ConfiguredStore>(self, store: S) -> Self::Output {
         let mut findings = store.check().await?;
         for inbox in &self.config.inboxes {
             let subject = format!("handler of {}", inbox.consumer);
-            findings.push(match store.prepare(&inbox.handler, inbox.payload).await {
+            findings.push(match stores::handler(&store, inbox).await {
                 Ok(_) => ok(&subject, format!("{} statements are valid", inbox.handler.steps().len())),
                 Err(e) => error(&subject, describe(&e)),
             });
@@ -75,7 +75,7 @@ fn advice(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     for inbox in &config.inboxes {
         for (nth, step) in inbox.handler.steps().iter().enumerate() {
-            for warning in step.statement.warnings() {
+            for warning in step.sql.warnings() {
                 let subject = format!("handler of {}, statement {}", inbox.consumer, nth + 1);
                 findings.push(self::warning(&subject, warning));
             }

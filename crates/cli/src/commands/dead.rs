@@ -5,7 +5,7 @@ mod show;
 
 use std::path::Path;
 
-use oncebox_core::config::Config;
+use oncebox_config::Config;
 use oncebox_core::store::{DeadFilter, DeadSummary};
 
 use crate::args::{DeadAction, DeadChange, DeadSelection};
@@ -13,7 +13,7 @@ use crate::commands::selection::{Numbered, PAGE_ROWS, all_of, report_changed, re
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::load;
 use crate::output;
-use crate::stores::{SqlStore, WithStore, require_schema, with_store};
+use crate::stores::{ConfiguredStore, WithStore, require_schema, with_store};
 
 pub(crate) async fn run(file: &Path, action: DeadAction) -> CommandResult {
     let config = load::config(file)?;
@@ -28,7 +28,7 @@ struct Dead<'a> {
 impl WithStore for Dead<'_> {
     type Output = CommandResult;
 
-    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+    async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
         match self.action {
             DeadAction::List { selection, page, output } => {
@@ -97,7 +97,7 @@ impl Numbered for DeadSummary {
 }
 
 /// What a dry run shows.
-async fn matching<S: SqlStore>(store: &S, filter: &DeadFilter) -> Result<Vec<DeadSummary>, Failure> {
+async fn matching<S: ConfiguredStore>(store: &S, filter: &DeadFilter) -> Result<Vec<DeadSummary>, Failure> {
     let page = async |after| Ok(store.dead_letters(&DeadFilter { after, ..filter.clone() }).await?);
     all_of("dead letters", page).await
 }

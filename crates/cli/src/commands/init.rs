@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use oncebox_core::config::TEMPLATE;
+use oncebox_config::TEMPLATE;
 
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::output;

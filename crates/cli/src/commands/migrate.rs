@@ -9,7 +9,7 @@ use crate::args::{MigrateAction, Output};
 use crate::exit::{Answer, CommandResult};
 use crate::load;
 use crate::output;
-use crate::stores::{SqlStore, WithStore, with_store};
+use crate::stores::{ConfiguredStore, WithStore, with_store};
 
 pub(crate) async fn run(file: &Path, action: Option<MigrateAction>) -> CommandResult {
     let config = load::config(file)?;
@@ -19,13 +19,13 @@ pub(crate) async fn run(file: &Path, action: Option<MigrateAction>) -> CommandRe
 
 struct Migrate<'a> {
     action: MigrateAction,
-    config: &'a oncebox_core::config::StoreConfig,
+    config: &'a oncebox_config::StoreConfig,
 }
 
 impl WithStore for Migrate<'_> {
     type Output = CommandResult;
 
-    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+    async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         match self.action {
             MigrateAction::Up => {
                 let applied = store.migrate().await?;

@@ -11,7 +11,7 @@ use crate::commands::selection::{Numbered, PAGE_ROWS, all_of, report_changed, re
 use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::load;
 use crate::output;
-use crate::stores::{SqlStore, WithStore, require_schema, with_store};
+use crate::stores::{ConfiguredStore, WithStore, require_schema, with_store};
 
 pub(crate) async fn run(file: &Path, action: OutboxAction) -> CommandResult {
     let config = load::config(file)?;
@@ -31,7 +31,7 @@ impl Numbered for OutboxEntry {
 impl WithStore for Outbox {
     type Output = CommandResult;
 
-    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+    async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
         match self.action {
             OutboxAction::List { selection, page, output } => {
@@ -94,7 +94,7 @@ fn filters(selection: &OutboxSelection, otherwise: &[Option<EventState>]) -> Vec
 }
 
 /// The first events above a number that fit one of the filters.
-async fn entries<S: SqlStore>(
+async fn entries<S: ConfiguredStore>(
     store: &S,
     filters: &[EventFilter],
     after: i64,
@@ -112,7 +112,7 @@ async fn entries<S: SqlStore>(
 }
 
 /// Retries or drops, a page at a time. What comes back meanwhile is not met again.
-async fn apply<S: SqlStore>(
+async fn apply<S: ConfiguredStore>(
     store: &S,
     change: OutboxChange,
     states: &[Option<EventState>],

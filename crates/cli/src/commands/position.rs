@@ -7,14 +7,14 @@ mod retire;
 
 use std::path::Path;
 
-use oncebox_core::config::Config;
+use oncebox_config::Config;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::PositionStatus;
 
 use crate::args::PositionAction;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::load;
-use crate::stores::{SqlStore, WithStore, require_schema, with_store};
+use crate::stores::{ConfiguredStore, WithStore, require_schema, with_store};
 
 /// Only positions are asked for, so as little as possible is counted.
 const LOWEST_CAP: u64 = 1;
@@ -32,7 +32,7 @@ struct Position<'a> {
 impl WithStore for Position<'_> {
     type Output = CommandResult;
 
-    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+    async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
         let status = store.status(LOWEST_CAP).await?;
         match self.action {

@@ -17,7 +17,7 @@ use crate::exit::{Answer, CommandResult, Failure};
 use crate::interrupt::Interrupt;
 use crate::load;
 use crate::output;
-use crate::stores::{self, SqlStore, WithStore, require_schema, with_store};
+use crate::stores::{self, ConfiguredStore, WithStore, require_schema, with_store};
 
 pub(crate) async fn run(file: &Path, dry_run: bool, output: Output) -> CommandResult {
     let config = load::config(file)?;
@@ -35,7 +35,7 @@ struct Purge {
 impl WithStore for Purge {
     type Output = CommandResult;
 
-    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+    async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
         let bar = output::bar(0, "{bar:40.green} {percent}% of the receipts looked at");
         let done = self.purge(&store, &bar).await;
@@ -74,7 +74,11 @@ impl WithStore for Purge {
 
 impl Purge {
     /// Receipts, then published events. Ctrl-C ends it between two steps.
-    async fn purge<S: SqlStore>(&self, store: &S, bar: &ProgressBar) -> Result<(Purged, u64), Failure> {
+    async fn purge<S: ConfiguredStore>(
+        &self,
+        store: &S,
+        bar: &ProgressBar,
+    ) -> Result<(Purged, u64), Failure> {
         let mut interrupt = Interrupt::listen()?;
         let stop = CancellationToken::new();
         let progress = |step: PurgeProgress| {
@@ -109,7 +113,7 @@ impl Purge {
 }
 
 /// How many events are published for longer than `keep`, within reason.
-async fn count_published<S: SqlStore>(store: &S, keep: Duration) -> Result<u64, Failure> {
+async fn count_published<S: ConfiguredStore>(store: &S, keep: Duration) -> Result<u64, Failure> {
     let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
     let before = Clock::system().now_ms().saturating_sub(keep);
     let is_old = |entry: &OutboxEntry| entry.state_at_ms.is_some_and(|at| at < before);

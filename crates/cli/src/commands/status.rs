@@ -4,7 +4,7 @@ mod outbox;
 
 use std::path::Path;
 
-use oncebox_core::config::Config;
+use oncebox_config::Config;
 use oncebox_core::printable::printable;
 use oncebox_core::store::{PositionStatus, StoreStatus};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::cluster::{self, Logs};
 use crate::exit::{Answer, CommandResult};
 use crate::load;
 use crate::output;
-use crate::stores::{SqlStore, WithStore, require_schema, with_store};
+use crate::stores::{ConfiguredStore, WithStore, require_schema, with_store};
 
 /// Counts stop here: a status must not cost a scan of a large table.
 const COUNT_CAP: u64 = 10_000;
@@ -32,7 +32,7 @@ struct Status<'a> {
 impl WithStore for Status<'_> {
     type Output = CommandResult;
 
-    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+    async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
         let status = store.status(COUNT_CAP).await?;
         let logs = cluster::logs(self.config, status.positions.iter().map(|p| p.topic.clone())).await;

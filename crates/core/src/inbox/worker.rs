@@ -43,7 +43,8 @@ impl<S: Store> Inbox<S> {
         })
     }
 
-    pub(crate) fn store(&self) -> &S {
+    /// The store it was given.
+    pub fn store(&self) -> &S {
         &self.store
     }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use oncebox_core::config::{Handler, PayloadKind};
 use oncebox_core::error::{BoxError, reject};
 use oncebox_core::inbox::Failure;
 use oncebox_core::message::Message;
 use oncebox_core::outbox::current_consumer;
-use oncebox_core::statement::Param;
 use oncebox_core::store::headers_json;
+use oncebox_sql::Param;
+use oncebox_sql::{Handler, PayloadKind};
 use sqlx::Arguments;
 use sqlx::postgres::PgArguments;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use oncebox_core::config::{Handler, PayloadKind};
-use oncebox_core::statement::Param;
+use oncebox_sql::Param;
+use oncebox_sql::{Handler, PayloadKind};
 
 use super::{events, mentions};
 
@@ -31,11 +31,9 @@ pub(super) fn used(handler: &Handler) -> BTreeSet<Param> {
     match handler {
         Handler::Each(steps) => {
             let cause = if events::are_written(handler) { events::CAUSE.as_slice() } else { &[] };
-            steps.iter().flat_map(|step| step.statement.params()).chain(cause.iter().copied()).collect()
+            steps.iter().flat_map(|step| step.sql.params()).chain(cause.iter().copied()).collect()
         }
-        Handler::Batch(steps) => {
-            steps.iter().flat_map(|step| mentions::columns(step.statement.source())).collect()
-        }
+        Handler::Batch(steps) => steps.iter().flat_map(|step| mentions::columns(step.sql.source())).collect(),
     }
 }
 

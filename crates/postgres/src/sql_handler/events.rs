@@ -1,7 +1,7 @@
 //! Handlers that write events: what the database must know of the cause.
 
-use oncebox_core::config::Handler;
-use oncebox_core::statement::Param;
+use oncebox_sql::Handler;
+use oncebox_sql::Param;
 
 /// What an event of `each` takes from its message besides the id.
 pub(super) const CAUSE: [Param; 2] = [Param::Headers, Param::Tenant];
@@ -9,7 +9,7 @@ pub(super) const CAUSE: [Param; 2] = [Param::Headers, Param::Tenant];
 /// Whether a statement mentions the outbox. One that only talks about it costs some microseconds more.
 pub(super) fn are_written(handler: &Handler) -> bool {
     handler.steps().iter().any(|step| {
-        let sql = step.statement.source().to_ascii_lowercase();
+        let sql = step.sql.source().to_ascii_lowercase();
         sql.contains("oncebox_emit") || sql.contains("oncebox_outbox")
     })
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use oncebox_core::config::{Handler, PayloadKind, Step};
+use oncebox_sql::{Handler, PayloadKind, Step};
 use sha2::{Digest, Sha256};
 
 use super::{call, events, qualify};
@@ -58,8 +58,8 @@ pub(super) fn render<'h>(handler: &'h Handler, schema: Option<&str>) -> Vec<Rend
 
 fn rendered(handler: &Handler, step: &Step) -> String {
     match handler {
-        Handler::Each(_) => step.statement.render(|param| format!("${}", param.index())),
-        Handler::Batch(_) => step.statement.with(MESSAGES),
+        Handler::Each(_) => step.sql.render(|param| format!("${}", param.index())),
+        Handler::Batch(_) => step.sql.with(MESSAGES),
     }
 }
 
@@ -71,7 +71,7 @@ const MESSAGES: &str = "messages AS (SELECT u.id, u.key, u.payload, COALESCE(u.h
 
 /// What a statement can see, in the order of [`Param::ALL`].
 ///
-/// [`Param::ALL`]: oncebox_core::statement::Param::ALL
+/// [`Param::ALL`]: oncebox_sql::Param::ALL
 const MESSAGE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9";
 
 impl Function {

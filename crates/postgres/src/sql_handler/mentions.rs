@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use oncebox_core::statement::{MESSAGES, Param};
+use oncebox_sql::{MESSAGES, Param};
 
 /// What cannot be the alias of a table, so a table that is followed by it has none.
 const NO_ALIAS: [&str; 22] = [

@@ -1,8 +1,8 @@
 //! Asks the server about each statement before the first message comes.
 
-use oncebox_core::config::{Handler, PayloadKind};
-use oncebox_core::sql_handler::{BadStatement, SqlHandlerError};
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
+use oncebox_sql::{BadStatement, SqlHandlerError};
+use oncebox_sql::{Handler, PayloadKind};
 use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -116,7 +116,7 @@ async fn look_at(
     match attempt(store, txn, TRY_WITH_NULLS, &format!("EXPLAIN {}", statement.sql)).await? {
         Err(refusal) if refusal.state == rights::DENIED => {
             let role = rights::role(store, txn).await?;
-            let grant = rights::advice(statement.step.statement.first_keyword(), &role);
+            let grant = rights::advice(statement.step.sql.first_keyword(), &role);
             Ok(Err(Refusal { text: format!("{}; {grant}", refusal.text), ..refusal }))
         }
         _ => Ok(Ok(())),
@@ -172,6 +172,6 @@ async fn attempt(store: &PgStore, txn: &mut PgTxn, how: &str, sql: &str) -> Stor
 }
 
 fn bad_statement(at: usize, statement: &Rendered<'_>, refusal: Refusal) -> BadStatement {
-    let sql = statement.step.statement.source().to_owned();
+    let sql = statement.step.sql.source().to_owned();
     BadStatement { number: at + 1, sql, reason: refusal.text }
 }

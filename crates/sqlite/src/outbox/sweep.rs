@@ -9,16 +9,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use oncebox_core::error::BoxError;
 use oncebox_core::outbox::{Event, check_topic, events_committed};
-use oncebox_core::statement::Statement;
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult, Sweep};
 use serde_json::{Map, Value};
-use sqlx::sqlite::SqliteRow;
+use sqlx::sqlite::{SqliteColumn, SqliteRow};
 use sqlx::{
-    AssertSqlSafe, Column, Executor, Row, SqlSafeStr, SqliteConnection, Statement as _, TypeInfo, ValueRef,
+    AssertSqlSafe, Column, Either, Executor, Row, SqlSafeStr, SqliteConnection, Statement as _, TypeInfo,
+    ValueRef,
 };
 
 use super::{emit, json};
-use crate::classify::Context;
+use crate::classify::{Context, is_plain_error};
 use crate::store::SqliteStore;
 use crate::time::{after, now, now_moved};
 
@@ -37,9 +37,8 @@ const REMEMBER: &str = concat!(
 
 /// Runs the query and emits its rows. The transaction holds the write lock, so no two processes emit the same row.
 pub(super) async fn sweep(store: &SqliteStore, sweep: &Sweep) -> StoreResult<u64> {
-    let query = parse(sweep)?;
     let mut txn = store.writer.begin().await?;
-    let emitted = match run(&mut txn, sweep, &query).await {
+    let emitted = match run(&mut txn, sweep).await {
         Ok(emitted) => emitted,
         Err(error) => {
             txn.rollback().await;
@@ -55,27 +54,45 @@ pub(super) async fn sweep(store: &SqliteStore, sweep: &Sweep) -> StoreResult<u64
 
 /// Lets SQLite look at the query, and looks for the columns.
 pub(super) async fn check(store: &SqliteStore, sweep: &Sweep) -> StoreResult<()> {
-    let query = parse(sweep)?;
     let mut conn = store.reader().await?;
-    check_columns(&mut conn, sweep, &query).await
+    check_query(&mut conn, sweep).await
 }
 
-fn parse(sweep: &Sweep) -> StoreResult<Statement> {
+/// Lets SQLite look at the query as it stands, and where it will stand: what passes both is a single statement that reads.
+async fn check_query(conn: &mut SqliteConnection, sweep: &Sweep) -> StoreResult<()> {
     check_topic(&sweep.topic).map_err(|error| wrong(sweep, error))?;
-    let query = Statement::parse(&sweep.sql).map_err(|error| wrong(sweep, error))?;
-    if !matches!(query.first_keyword(), "SELECT" | "WITH" | "VALUES") {
-        return Err(wrong(sweep, "its query must begin with SELECT or WITH"));
+    if query(sweep).is_empty() {
+        return Err(wrong(sweep, "its query is empty"));
     }
-    if !query.params().is_empty() || query.sqlite_placeholder().is_some() {
+    let sql = AssertSqlSafe(query(sweep).to_owned()).into_sql_str();
+    let alone = conn.prepare(sql).await.context_of_user(&doing(sweep))?;
+    if !matches!(alone.parameters(), Some(Either::Right(0))) {
         return Err(wrong(sweep, "its query runs for no message, so it has no parameters"));
     }
-    Ok(query)
+    let sql = AssertSqlSafe(format!(
+        "SELECT * FROM (
+{}
+)",
+        query(sweep)
+    ))
+    .into_sql_str();
+    let inside = match conn.prepare(sql).await {
+        Err(error) if is_plain_error(&error) => {
+            let rule = "its query must begin with SELECT or WITH, and be a single statement";
+            return Err(wrong(sweep, format!("{rule}: {error}")));
+        }
+        prepared => prepared.context_of_user(&doing(sweep))?,
+    };
+    check_columns(sweep, inside.columns())
 }
 
-async fn check_columns(conn: &mut SqliteConnection, sweep: &Sweep, query: &Statement) -> StoreResult<()> {
-    let sql = format!("SELECT * FROM (\n{}\n)", query.source());
-    let prepared = conn.prepare(AssertSqlSafe(sql).into_sql_str()).await.context_of_user(&doing(sweep))?;
-    let there: Vec<&str> = prepared.columns().iter().map(Column::name).collect();
+/// The query without a `;` at its end.
+fn query(sweep: &Sweep) -> &str {
+    sweep.sql.trim_end_matches(|c: char| c == ';' || c.is_whitespace()).trim_start()
+}
+
+fn check_columns(sweep: &Sweep, columns: &[SqliteColumn]) -> StoreResult<()> {
+    let there: Vec<&str> = columns.iter().map(Column::name).collect();
     for (setting, column) in [("key", Some(&sweep.row_key)), ("emit.key", sweep.event_key.as_ref())] {
         if let Some(column) = column.filter(|column| !there.contains(&column.as_str())) {
             let there = there.join(", ");
@@ -85,9 +102,9 @@ async fn check_columns(conn: &mut SqliteConnection, sweep: &Sweep, query: &State
     Ok(())
 }
 
-async fn run(conn: &mut SqliteConnection, sweep: &Sweep, query: &Statement) -> StoreResult<u64> {
-    check_columns(conn, sweep, query).await?;
-    let fresh = sqlx::query(AssertSqlSafe(fresh_rows(sweep, query))).bind(&sweep.name).bind(sweep.limit);
+async fn run(conn: &mut SqliteConnection, sweep: &Sweep) -> StoreResult<u64> {
+    check_query(conn, sweep).await?;
+    let fresh = sqlx::query(AssertSqlSafe(fresh_rows(sweep))).bind(&sweep.name).bind(sweep.limit);
     let rows = fresh.persistent(false).fetch_all(&mut *conn).await.context_of_user(&doing(sweep))?;
     let (mut keys, mut events) = (HashSet::new(), Vec::new());
     for row in &rows {
@@ -106,7 +123,7 @@ async fn run(conn: &mut SqliteConnection, sweep: &Sweep, query: &Statement) -> S
 }
 
 /// The rows of the query that have a key, and whose key is not silent. `r."name"` is a column or an error; `"name"` alone might be a text.
-fn fresh_rows(sweep: &Sweep, query: &Statement) -> String {
+fn fresh_rows(sweep: &Sweep) -> String {
     let row_key = quoted(&sweep.row_key);
     let event_key = sweep.event_key.as_deref().map_or("NULL".to_owned(), |key| format!("r.{}", quoted(key)));
     let as_text = format!(
@@ -117,7 +134,7 @@ fn fresh_rows(sweep: &Sweep, query: &Statement) -> String {
          WHERE r.{row_key} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM oncebox_sweep s
             WHERE s.name = ?1 AND s.row_key = {as_text} AND s.silent_until > {})
          LIMIT ?2",
-        query.source(),
+        query(sweep),
         now!()
     )
 }

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use oncebox_core::config::{PayloadKind, Step};
 use oncebox_core::inbox::Failure;
 use oncebox_core::message::Message;
-use oncebox_core::sql_handler::SqlHandlerError;
-use oncebox_core::statement::Param;
 use oncebox_core::store::StoreResult;
+use oncebox_sql::Param;
+use oncebox_sql::SqlHandlerError;
+use oncebox_sql::{PayloadKind, Step};
 use serde_json::{Value as Json, json};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, SqliteConnection};
@@ -95,12 +95,12 @@ fn fill_text(wanted: &Wanted) -> String {
 }
 
 fn render(step: &Step) -> String {
-    step.statement.with(MESSAGES)
+    step.sql.with(MESSAGES)
 }
 
 /// A batch statement has no parameters that would tell, so a mention will do, and `*` may mean anything.
 fn used(steps: &[Step]) -> std::collections::BTreeSet<Param> {
-    let sources: Vec<String> = steps.iter().map(|step| step.statement.source().to_lowercase()).collect();
+    let sources: Vec<String> = steps.iter().map(|step| step.sql.source().to_lowercase()).collect();
     let mentioned =
         |param: &Param| sources.iter().any(|source| source.contains('*') || source.contains(param.name()));
     Param::ALL.into_iter().filter(mentioned).collect()

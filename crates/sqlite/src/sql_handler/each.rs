@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use oncebox_core::config::{PayloadKind, Step};
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::Failure;
 use oncebox_core::message::Message;
-use oncebox_core::sql_handler::SqlHandlerError;
-use oncebox_core::statement::Param;
+use oncebox_sql::Param;
+use oncebox_sql::SqlHandlerError;
+use oncebox_sql::{PayloadKind, Step};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, SqliteConnection};
 
@@ -34,7 +34,7 @@ impl Each {
         payload: PayloadKind,
     ) -> Result<Self, SqlHandlerError> {
         let statements = Statements::prepare(conn, steps, |step| render(step, 0)).await?;
-        let used = steps.iter().flat_map(|step| step.statement.params()).collect();
+        let used = steps.iter().flat_map(|step| step.sql.params()).collect();
         let text = |messages: usize| {
             together((0..messages).flat_map(|message| steps.iter().map(move |step| render(step, message))))
         };
@@ -59,7 +59,7 @@ impl Each {
 
 /// `$n` rather than `?n`: SQLite numbers `?n` with gaps, which the driver would fill with other parameters.
 fn render(step: &Step, message: usize) -> String {
-    step.statement.render(|param| format!("${}", message * Param::ALL.len() + param.index()))
+    step.sql.render(|param| format!("${}", message * Param::ALL.len() + param.index()))
 }
 
 fn arguments(messages: &[Values<'_>]) -> Result<SqliteArguments, BoxError> {

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use oncebox_core::config::Step;
 use oncebox_core::error::{BoxError, reject};
-use oncebox_core::sql_handler::SqlHandlerError;
-use oncebox_core::statement::RowRule;
 use oncebox_core::store::StoreError;
+use oncebox_sql::RowRule;
+use oncebox_sql::SqlHandlerError;
+use oncebox_sql::Step;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr, SqliteConnection, Statement};
 

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use oncebox_core::config::PayloadKind;
 use oncebox_core::error::reject;
 use oncebox_core::inbox::Failure;
 use oncebox_core::message::Message;
-use oncebox_core::statement::Param;
 use oncebox_core::store::headers_json;
+use oncebox_sql::Param;
+use oncebox_sql::PayloadKind;
 use serde::de::IgnoredAny;
 
 /// Years 1 to 9999; a time outside of it is a producer's mistake.

@@ -1,6 +1,6 @@
 //! Where events go, and the queries that make them.
 
-use oncebox_core::config::{Config, SweepConfig, WebhookConfig};
+use oncebox_config::{Config, SweepConfig, WebhookConfig};
 use oncebox_core::error::describe;
 use oncebox_core::store::{Finding, OutboxAdmin};
 

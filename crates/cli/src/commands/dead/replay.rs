@@ -1,6 +1,6 @@
 //! Handlers run again.
 
-use oncebox_core::config::Config;
+use oncebox_config::Config;
 use oncebox_core::inbox::{OnFailure, Replay, Replayed, replay};
 use oncebox_core::printable::printable;
 use oncebox_core::store::DeadFilter;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::args::Output;
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::output;
-use crate::stores::SqlStore;
+use crate::stores::{self, ConfiguredStore};
 
 /// Replays in the order of their numbers. Under `park-key` none passes an earlier one of its key, unless `force`.
-pub(super) async fn all<S: SqlStore>(
+pub(super) async fn all<S: ConfiguredStore>(
     store: &S,
     config: &Config,
     mut filter: DeadFilter,
@@ -21,7 +21,7 @@ pub(super) async fn all<S: SqlStore>(
 ) -> CommandResult {
     let mut handlers = Vec::new();
     for inbox in &config.inboxes {
-        let handler = store.prepare(&inbox.handler, inbox.payload).await?;
+        let handler = stores::handler(store, inbox).await?;
         handlers.push((inbox, handler));
     }
     let (mut applied, mut failed) = (0_u64, Vec::new());

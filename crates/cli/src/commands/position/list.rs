@@ -1,6 +1,6 @@
 //! `oncebox position list`.
 
-use oncebox_core::config::Config;
+use oncebox_config::Config;
 use oncebox_core::printable::printable;
 use oncebox_core::source::LogId;
 use oncebox_core::store::PositionStatus;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oncebox_core::config::Config;
+use oncebox_config::Config;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{PositionKey, PositionStatus, StoreStatus};
 use oncebox_kafka::admin::{Admin, Watermarks};
@@ -15,9 +15,9 @@ use crate::args::{Output, PositionMove, To};
 use crate::cluster;
 use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::output;
-use crate::stores::SqlStore;
+use crate::stores::ConfiguredStore;
 
-pub(super) async fn relocate<S: SqlStore>(
+pub(super) async fn relocate<S: ConfiguredStore>(
     store: &S,
     config: &Config,
     status: &StoreStatus,
@@ -128,7 +128,7 @@ fn position<'a>(
     status.positions.iter().find(|p| (p.consumer.as_str(), p.topic.as_str(), p.partition) == place)
 }
 
-async fn carry_out<S: SqlStore>(
+async fn carry_out<S: ConfiguredStore>(
     store: &S,
     wanted: &PositionMove,
     moves: &[Move],

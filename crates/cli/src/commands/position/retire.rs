@@ -1,15 +1,15 @@
 //! `oncebox position retire`.
 
-use oncebox_core::config::Config;
+use oncebox_config::Config;
 use oncebox_core::names::ConsumerName;
 
 use crate::args::Output;
 use crate::commands::selection::report_changed;
 use crate::exit::CommandResult;
 use crate::output;
-use crate::stores::SqlStore;
+use crate::stores::ConfiguredStore;
 
-pub(super) async fn retire<S: SqlStore>(
+pub(super) async fn retire<S: ConfiguredStore>(
     store: &S,
     config: &Config,
     consumer: &ConsumerName,

@@ -13,14 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use oncebox_config::Config;
 use oncebox_core::backoff;
 use oncebox_core::clock::Clock;
-use oncebox_core::config::Config;
 use oncebox_core::error::describe;
 use oncebox_core::inbox::{Inbox, purge_loop};
 use oncebox_core::monitor::{LoopHandle, Monitor};
 use oncebox_core::outbox::purge_published_loop;
-use oncebox_kafka::Kafka;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -28,7 +27,7 @@ use tracing::{info, warn};
 use crate::exit::{Answer, CommandResult, Exit, Failure, is_unreachable};
 use crate::http::{self, Shown};
 use crate::load;
-use crate::stores::{self, SqlStore, WithStore, with_store};
+use crate::stores::{self, ConfiguredStore, WithStore, with_store};
 use relay::Sinks;
 use shared::Shared;
 use supervise::Loops;
@@ -91,7 +90,7 @@ struct Daemon<'a> {
 impl WithStore for Daemon<'_> {
     type Output = CommandResult;
 
-    async fn run<S: SqlStore>(self, store: S) -> CommandResult {
+    async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         let Self { config, stop, monitor, ready, setup } = self;
         for migration in store.migrate().await? {
             info!(version = migration.version, name = migration.name, "migration applied");
@@ -100,11 +99,8 @@ impl WithStore for Daemon<'_> {
         let kafka = config.kafka.as_ref().map(load::kafka);
         let mut workers = Vec::new();
         let mut problems = Vec::new();
-        if let Some(Err(e)) = kafka.as_ref().map(Kafka::validate) {
-            problems.push(format!("kafka.properties: {e}"));
-        }
         for inbox in &config.inboxes {
-            match store.prepare(&inbox.handler, inbox.payload).await {
+            match stores::handler(&store, inbox).await {
                 Ok(handler) => workers.push((inbox, handler)),
                 Err(e) if is_unreachable(&e) => return Err(e.into()),
                 Err(e) => problems.push(format!("inbox {}: {}", inbox.consumer, describe(&e))),

@@ -1,6 +1,6 @@
 //! The relay of the configuration.
 
-use oncebox_core::config::Config;
+use oncebox_config::Config;
 use oncebox_core::outbox::{ByEvent, Relay, RelaySettings};
 use oncebox_core::store::OutboxAdmin;
 use oncebox_kafka::Kafka;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use oncebox_config::{InboxConfig, RetentionCheck};
 use oncebox_core::backoff;
-use oncebox_core::config::{InboxConfig, RetentionCheck};
 use oncebox_core::monitor::Monitor;
 use oncebox_kafka::Kafka;
 use tokio_util::sync::CancellationToken;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use oncebox_config::SweepConfig;
 use oncebox_core::backoff;
-use oncebox_core::config::SweepConfig;
 use oncebox_core::error::describe;
 use oncebox_core::monitor::Monitor;
 use oncebox_core::outbox::events_committed;

@@ -3,30 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use oncebox_core::secret::is_secret_name;
+
 use super::reader::Section;
-use super::secret::is_secret_name;
+use super::surroundings::RefusedProperty;
 
 /// `[kafka]`: where messages come from. Needed as soon as there is an `[[inbox]]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KafkaConfig {
     /// `brokers`: a comma-separated list of `host:port`. Required.
     pub brokers: String,
-    /// `[kafka.properties]`: librdkafka properties, passed through. What oncebox has to control itself is refused.
+    /// `[kafka.properties]`: librdkafka properties, passed through. What the Kafka client has to control itself is refused.
     pub properties: BTreeMap<String, String>,
 }
-
-/// Properties that would break a promise of oncebox, with what to do instead.
-const CONTROLLED: [(&str, &str); 9] = [
-    ("bootstrap.servers", "use `brokers` under [kafka]"),
-    ("metadata.broker.list", "use `brokers` under [kafka]"),
-    ("group.id", "use `group` or `consumer` under [[inbox]]"),
-    ("auto.offset.reset", "use `start` under [[inbox]]"),
-    ("enable.auto.commit", "remove it: offsets are committed after the database transaction"),
-    ("auto.commit.enable", "remove it: offsets are committed after the database transaction"),
-    ("auto.commit.interval.ms", "remove it: offsets are committed after the database transaction"),
-    ("enable.auto.offset.store", "remove it: offsets are stored after the database transaction"),
-    ("enable.partition.eof", "remove it: oncebox sets it as it needs it"),
-];
 
 pub(super) fn read(mut section: Section<'_, '_>) -> Option<KafkaConfig> {
     let fix = "write a comma-separated list such as \"localhost:9092\"";
@@ -47,18 +36,29 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<KafkaConfig> {
 fn properties(section: Section<'_, '_>) -> BTreeMap<String, String> {
     let mut properties = BTreeMap::new();
     for (name, entry) in section.into_entries() {
-        if let Some((_, fix)) = CONTROLLED.iter().find(|(controlled, _)| *controlled == name) {
-            entry.report("oncebox controls this property itself", *fix);
-        } else if entry.is_table() {
+        if entry.is_table() {
             entry.report(
                 "without quotes, the dots of a property make it a table",
                 "put the whole name in quotes, as in \"security.protocol\" = \"ssl\"",
             );
-        } else if let Some(value) = entry.scalar() {
+            continue;
+        }
+        let value = entry.scalar();
+        let refused = entry.surroundings().refused_property;
+        // Also if the value is wrong: all problems show at once.
+        if let Some(RefusedProperty { why, instead }) = refused(&name, value.as_deref().unwrap_or_default()) {
+            let fix = instead.map_or_else(|| "remove it".to_owned(), use_key);
+            entry.report(format!("oncebox controls this property itself: {why}"), fix);
+        } else if let Some(value) = value {
             properties.insert(name, value);
         }
     }
     properties
+}
+
+fn use_key(key: &str) -> String {
+    let section = if key == "brokers" { "[kafka]" } else { "[[inbox]]" };
+    format!("use `{key}` under {section}")
 }
 
 impl fmt::Debug for KafkaConfig {

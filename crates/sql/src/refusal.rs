@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::param::Param;
-use crate::config::suggest;
+use crate::{Param, suggest};
 
 /// Why a statement of a handler is refused. `Display` gives [`message`](Self::message) and [`fix`](Self::fix).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub enum StatementError {
         /// Where, in bytes.
         offset: usize,
     },
-    /// `$1` and the like, which would collide with the placeholders oncebox writes.
+    /// `$1` and the like, which would collide with the placeholders oncebox writes; in SQLite also `?` and `@name`.
     Positional {
         /// As written.
         text: String,
@@ -55,10 +54,12 @@ pub enum StatementError {
     },
     /// A batch statement whose effect would depend on how messages happened to be batched.
     WithoutMessages,
+    /// A rule about rows for a statement that runs once for many messages.
+    RowsInBatch,
 }
 
 impl StatementError {
-    pub(super) fn unknown_param(name: &str, offset: usize) -> Self {
+    pub(crate) fn unknown_param(name: &str, offset: usize) -> Self {
         let nearest = suggest::nearest(name, Param::ALL.map(Param::name)).and_then(Param::from_name);
         Self::UnknownParam { name: name.to_owned(), nearest, offset }
     }
@@ -73,7 +74,7 @@ impl StatementError {
             | Self::Refused { offset, .. }
             | Self::Positional { offset, .. }
             | Self::ParamInBatch { offset, .. } => *offset,
-            Self::Empty | Self::WithoutMessages => 0,
+            Self::Empty | Self::WithoutMessages | Self::RowsInBatch => 0,
         }
     }
 
@@ -97,6 +98,9 @@ impl StatementError {
             Self::WithoutMessages => {
                 "without the relation `messages` this runs once per batch, whatever is in it".to_owned()
             }
+            Self::RowsInBatch => {
+                "`rows` is about one message, but a batch statement runs once for many".to_owned()
+            }
         }
     }
 
@@ -119,6 +123,7 @@ impl StatementError {
                     .to_owned()
             }
             Self::WithoutMessages => "select from `messages`".to_owned(),
+            Self::RowsInBatch => "remove it, or move the statement to `each`".to_owned(),
         }
     }
 }

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use oncebox_core::inbox::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
+use oncebox_core::inbox::{Identity, Selector};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::outbox::check_topic;
+use oncebox_sql::{Handler, PayloadKind};
+
 use super::bounds::{self, duration};
-use super::handler::{self, Handler};
+use super::handler;
 use super::reader::{Entry, Section};
 use super::store::StoreKind;
-use crate::inbox::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
-use crate::inbox::{Identity, Selector};
-use crate::names::ConsumerName;
-use crate::outbox::check_topic;
 
 /// `[[inbox]]`: one consumer, its topics and what its messages do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,18 +47,6 @@ pub struct InboxConfig {
     pub stale: StalePolicy,
     /// `[inbox.handler]`: what a message does. Required.
     pub handler: Handler,
-}
-
-/// What `:payload` is in a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PayloadKind {
-    /// JSON, with the operators of the database.
-    #[default]
-    Json,
-    /// Text.
-    Text,
-    /// Bytes.
-    Bytes,
 }
 
 /// What happens if a topic keeps messages longer than receipts are kept.
@@ -192,7 +182,7 @@ fn consumer(entry: &Entry<'_, '_>) -> Option<ConsumerName> {
 fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {
     let text = entry.text()?;
     text.parse()
-        .map_err(|error: crate::inbox::SelectorSyntaxError| {
+        .map_err(|error: oncebox_core::inbox::SelectorSyntaxError| {
             entry.report(error.to_string(), "write one of these");
         })
         .ok()
@@ -209,7 +199,7 @@ fn topics(entry: Entry<'_, '_>) -> Option<Vec<String>> {
         let Some(topic) = item.text() else { continue };
         if check_topic(&topic).is_err() {
             item.report(
-                "this is no name of a Kafka topic",
+                "this is not a name of a Kafka topic",
                 "use up to 249 letters, digits, `.`, `_` and `-`; patterns are not supported",
             );
         } else if topics.contains(&topic) {

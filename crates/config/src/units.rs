@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
+use oncebox_core::backoff::Backoff;
 
 pub(super) const DURATION_FIX: &str =
     "write a number with a unit, such as \"200ms\", \"30s\", \"12h\" or \"7d\"";

@@ -3,10 +3,11 @@
 //! It follows PostgreSQL, whose rules for strings and comments are the widest; what SQLite reads differently (a nested
 //! comment, `[name]`) is rare and ends in an error of the database, never in a value taken for SQL.
 
-use super::error::StatementError;
+use crate::{MESSAGES, StatementError};
 
+/// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// White space or a comment.
     Blank,
     /// A string, a quoted name or a dollar-quoted string.
@@ -17,38 +18,50 @@ pub(super) enum Kind {
     Param,
     /// `$1` or `$name`.
     Positional,
+    /// `;`.
     Semicolon,
+    /// `(`.
     Open,
+    /// `)`.
     Close,
+    /// A number, an operator or any other sign.
     Other,
 }
 
+/// A piece of SQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token<'s> {
-    pub(super) kind: Kind,
-    pub(super) start: usize,
-    pub(super) text: &'s str,
+pub struct Token<'s> {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it begins, in bytes.
+    pub start: usize,
+    /// As written.
+    pub text: &'s str,
 }
 
 impl Token<'_> {
-    pub(super) fn end(&self) -> usize {
+    /// Where it ends, in bytes.
+    #[must_use]
+    pub fn end(&self) -> usize {
         self.start + self.text.len()
     }
 
-    pub(super) fn is_word(&self, word: &str) -> bool {
+    /// Whether it is this keyword or name, in any case.
+    #[must_use]
+    pub fn is_word(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }
 }
 
 /// Whether a token names the relation `messages`.
-pub(super) fn is_messages(token: &Token<'_>) -> bool {
-    token.is_word(super::MESSAGES)
+pub(crate) fn is_messages(token: &Token<'_>) -> bool {
+    token.is_word(MESSAGES)
         || (token.kind == Kind::Quoted
-            && token.text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) == Some(super::MESSAGES))
+            && token.text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) == Some(MESSAGES))
 }
 
 /// Whether a name goes on with this character.
-pub(super) fn continues_word(c: char) -> bool {
+pub(crate) fn continues_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '$' || !c.is_ascii()
 }
 
@@ -61,7 +74,10 @@ fn is_blank(c: char) -> bool {
 }
 
 /// All tokens; their texts put together are `sql`.
-pub(super) fn tokens(sql: &str) -> Result<Vec<Token<'_>>, StatementError> {
+///
+/// # Errors
+/// [`StatementError::Unterminated`]: a string, a quoted name or a comment without an end.
+pub fn tokens(sql: &str) -> Result<Vec<Token<'_>>, StatementError> {
     let mut tokens = Vec::new();
     let mut start = 0;
     while start < sql.len() {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use oncebox_core::inbox::BatchBounds;
+use oncebox_core::outbox::RelaySettings;
+
 use super::bounds::{self, duration, duration_within};
 use super::reader::{Entry, Section};
-use crate::inbox::BatchBounds;
-use crate::outbox::RelaySettings;
 
 /// `[outbox]`: publishing the events that handlers and applications emit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +59,7 @@ fn source(entry: &Entry<'_, '_>) -> Option<String> {
     let source = entry.filled_text()?;
     if source.len() > 1024 || source.contains(|c: char| c.is_whitespace() || c.is_control()) {
         entry.report(
-            "this is no CloudEvents source",
+            "this is not a CloudEvents source",
             "write a URI or a path without blanks, such as \"/erp/stock\"",
         );
         return None;

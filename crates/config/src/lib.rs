@@ -1,7 +1,7 @@
 //! The config file `oncebox.toml`.
 //!
-//! [`Config::parse`] takes its text and the environment and reports everything that is wrong at once, each with its key,
-//! its line and what to do. It touches neither files nor the environment itself.
+//! [`Config::parse`] takes its text and its [`Surroundings`] and reports everything that is wrong at once, each with its key,
+//! its line and what to do. It touches neither files nor the environment, and knows neither a database nor a broker.
 
 mod bounds;
 mod expand;
@@ -11,10 +11,9 @@ mod kafka;
 mod outbox;
 mod problem;
 mod reader;
-mod secret;
 mod service;
 mod store;
-pub(crate) mod suggest;
+mod surroundings;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -23,14 +22,13 @@ mod webhook;
 
 use reader::{Context, Entry, Section};
 
-pub use handler::{Handler, Step};
-pub use inbox::{InboxConfig, PayloadKind, RetentionCheck};
+pub use inbox::{InboxConfig, RetentionCheck};
 pub use kafka::KafkaConfig;
 pub use outbox::OutboxConfig;
 pub use problem::{Problem, Problems};
-pub use secret::{Secret, is_secret_name};
 pub use service::{HttpConfig, PurgeConfig};
 pub use store::{PartitionReceipts, StoreConfig, StoreKind};
+pub use surroundings::{RefusedProperty, Surroundings};
 pub use sweep::SweepConfig;
 pub use webhook::{WebhookConfig, WebhookUrl};
 
@@ -59,12 +57,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the text of a config file; `${VAR}` in a value is looked up in `env`.
+    /// Reads the text of a config file.
     ///
     /// ```
-    /// use oncebox_core::config::Config;
+    /// use oncebox_config::{Config, Surroundings};
     ///
-    /// let problems = Config::parse("[store]\nurl = \"${DATABASE_URL}\"", &|_| None).unwrap_err();
+    /// let surroundings = Surroundings { env: &|_| None, ..Surroundings::default() };
+    /// let problems = Config::parse("[store]\nurl = \"${DATABASE_URL}\"", &surroundings).unwrap_err();
     /// assert_eq!(
     ///     problems.render("oncebox.toml"),
     ///     "oncebox.toml:2: store.url: the environment variable DATABASE_URL is not set; set DATABASE_URL"
@@ -73,8 +72,8 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong, in the order of the lines.
-    pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problems> {
-        let cx = Context::new(text, env);
+    pub fn parse(text: &str, surroundings: &Surroundings<'_>) -> Result<Self, Problems> {
+        let cx = Context::new(text, surroundings);
         let config = match toml_span::parse(text) {
             Ok(root) => Section::root(&cx, root).and_then(read),
             Err(error) => {

@@ -1,6 +1,8 @@
 //! What is refused: each case names the key, the line and a part of what is said.
 
-use crate::config::{Config, Problems};
+use oncebox_sql::{Sql, StatementError};
+
+use crate::{Config, Problems, RefusedProperty, StoreKind, Surroundings};
 
 /// The lines are numbered so that the cases can count on them.
 const BASE: &str = r#"[store]
@@ -34,9 +36,36 @@ key = "id"
 emit = { topic = "invoice.mail", key = "customer" }
 "#;
 
-fn problems(text: &str) -> Problems {
+fn parse(text: &str) -> Result<Config, Problems> {
     let env = |name: &str| (name == "SET").then(|| "value".to_owned());
-    Config::parse(text, &env).unwrap_err()
+    let surroundings =
+        Surroundings { env: &env, check_dialect: &no_questions, refused_property: &refused_property };
+    Config::parse(text, &surroundings)
+}
+
+fn problems(text: &str) -> Problems {
+    parse(text).unwrap_err()
+}
+
+/// A dialect in which `?` is a placeholder.
+fn no_questions(store: StoreKind, sql: &Sql) -> Result<(), StatementError> {
+    match sql.source().find('?').filter(|_| store == StoreKind::Sqlite) {
+        Some(offset) => Err(StatementError::Positional { text: "?".to_owned(), offset }),
+        None => Ok(()),
+    }
+}
+
+/// A client that wants some properties for itself.
+fn refused_property(name: &str, value: &str) -> Option<RefusedProperty> {
+    let refused = |why, instead| Some(RefusedProperty { why, instead });
+    match (name, value) {
+        ("enable.auto.commit", _) => refused("it commits", None),
+        ("auto.offset.reset", _) => refused("a gap is an error", Some("start")),
+        ("group.id", _) => refused("each has its own", Some("group")),
+        ("bootstrap.servers", _) => refused("once is enough", Some("brokers")),
+        ("statistics.interval.ms", "0") => refused("it reads them", None),
+        _ => None,
+    }
 }
 
 /// In place of this text of the base, this text; the key, the line, and a part of the message or the fix.
@@ -85,7 +114,7 @@ const CASES: &[Case] = &[
     ("sql = \"SELECT :key\", ", "", "inbox[0].handler.each[1].sql", 17, "it is missing"),
     // Bad values: store.
     ("postgres://erp@localhost/erp", "", "store.url", 2, "this is empty"),
-    ("postgres://erp@localhost/erp", "erp", "store.url", 2, "no database URL"),
+    ("postgres://erp@localhost/erp", "erp", "store.url", 2, "not a database URL"),
     ("postgres://erp@localhost/erp", "oracle://x", "store.url", 2, "scheme of this URL is not known"),
     (
         "postgres://erp@localhost/erp",
@@ -97,7 +126,7 @@ const CASES: &[Case] = &[
     ("postgres://erp@localhost/erp", "mariadb://x", "store.url", 2, "not supported by this build yet"),
     ("postgres://erp@localhost/erp", "mongodb://x", "store.url", 2, "not supported by this build yet"),
     ("postgres://erp@localhost/erp", "sqlite://?mode=rwc", "store.url", 2, "names no file"),
-    ("postgres://erp@localhost/erp", "sqlite::memory:", "store.url", 2, "no database URL"),
+    ("postgres://erp@localhost/erp", "sqlite::memory:", "store.url", 2, "not a database URL"),
     ("[kafka]", "max_connections = 0\n[kafka]", "store.max_connections", 3, "0 is out of range"),
     ("[kafka]", "partition_receipts = \"week\"\n[kafka]", "store.partition_receipts", 3, "one of none, day"),
     (
@@ -114,7 +143,7 @@ const CASES: &[Case] = &[
         "\"enable.auto.commit\"",
         "kafka.properties.\"enable.auto.commit\"",
         6,
-        "oncebox controls this property",
+        "oncebox controls this property itself: it commits; remove it",
     ),
     (
         "\"security.protocol\"",
@@ -123,13 +152,26 @@ const CASES: &[Case] = &[
         6,
         "use `start` under [[inbox]]",
     ),
-    ("\"security.protocol\"", "\"group.id\"", "kafka.properties.\"group.id\"", 6, "use `group`"),
+    (
+        "\"security.protocol\"",
+        "\"group.id\"",
+        "kafka.properties.\"group.id\"",
+        6,
+        "use `group` under [[inbox]]",
+    ),
+    (
+        "\"security.protocol\" = \"plaintext\"",
+        "\"statistics.interval.ms\" = 0",
+        "kafka.properties.\"statistics.interval.ms\"",
+        6,
+        "it reads them; remove it",
+    ),
     (
         "\"security.protocol\"",
         "\"bootstrap.servers\"",
         "kafka.properties.\"bootstrap.servers\"",
         6,
-        "use `brokers`",
+        "use `brokers` under [kafka]",
     ),
     (
         "\"security.protocol\"",
@@ -219,7 +261,7 @@ const CASES: &[Case] = &[
         "1h is too long; write a duration from 2s to 5m",
     ),
     ("relay = true", "relay = true\nmax_age = \"0s\"", "outbox.max_age", 21, "too short"),
-    ("relay = true", "relay = true\nsource = \"a b\"", "outbox.source", 21, "no CloudEvents source"),
+    ("relay = true", "relay = true\nsource = \"a b\"", "outbox.source", 21, "not a CloudEvents source"),
     (
         "relay = true",
         "relay = true\nbatch = { messages = 0 }",
@@ -246,10 +288,10 @@ const CASES: &[Case] = &[
         "host/path",
         "webhook[0].url",
         23,
-        "no URL of a web server; write http://HOST/PATH",
+        "not a URL of a web server; write http://HOST/PATH",
     ),
-    ("https://host/path", "ftp://host/path", "webhook[0].url", 23, "no URL of a web server"),
-    ("https://host/path", "https://", "webhook[0].url", 23, "no URL of a web server"),
+    ("https://host/path", "ftp://host/path", "webhook[0].url", 23, "not a URL of a web server"),
+    ("https://host/path", "https://", "webhook[0].url", 23, "not a URL of a web server"),
     ("url = \"https", "secret = \"\"\nurl = \"https", "webhook[0].secret", 23, "this is empty"),
     ("url = \"https", "timeout = \"1ms\"\nurl = \"https", "webhook[0].timeout", 23, "too short"),
     (
@@ -265,19 +307,19 @@ const CASES: &[Case] = &[
         "headers = { \"a b\" = \"a\" }\nurl = \"https",
         "webhook[0].headers.\"a b\"",
         23,
-        "no name of a header",
+        "not a name of a header",
     ),
     (
         "url = \"https",
         "headers = { a = \"b\\n\" }\nurl = \"https",
         "webhook[0].headers.\"a\"",
         23,
-        "no value of a header",
+        "not a value of a header",
     ),
     // Sweeps.
     ("[[sweep]]", "[sweep]", "sweep", 24, "this is a table; write [[sweep]], with two brackets"),
     ("name = \"due\"", "", "sweep[0].name", 24, "it is missing"),
-    ("\"due\"", "\"a b\"", "sweep[0].name", 25, "no name for a sweep"),
+    ("\"due\"", "\"a b\"", "sweep[0].name", 25, "not a name for a sweep"),
     ("every = \"5m\"", "", "sweep[0].every", 24, "it is missing"),
     ("\"5m\"", "\"10ms\"", "sweep[0].every", 26, "too short"),
     ("sql = \"SELECT id, customer FROM invoice\"", "", "sweep[0].sql", 24, "it is missing"),
@@ -286,7 +328,7 @@ const CASES: &[Case] = &[
         "DELETE FROM invoice",
         "sweep[0].sql",
         27,
-        "no query; write a SELECT",
+        "not a query; write a SELECT",
     ),
     ("FROM invoice", "FROM invoice WHERE id = :id", "sweep[0].sql", 27, "nobody binds `:id` in a sweep"),
     ("FROM invoice", "FROM invoice WHERE id = :ix", "sweep[0].sql", 27, "a sweep has no message"),
@@ -299,7 +341,7 @@ const CASES: &[Case] = &[
     ("key = \"id\"", "key = \"id\"\nlimit = 10001", "sweep[0].limit", 29, "10001 is out of range"),
     ("emit = { topic = \"invoice.mail\", key = \"customer\" }", "", "sweep[0].emit", 24, "it is missing"),
     ("topic = \"invoice.mail\", ", "", "sweep[0].emit.topic", 29, "it is missing"),
-    ("invoice.mail", "invoice.*", "sweep[0].emit.topic", 29, "no name of a topic"),
+    ("invoice.mail", "invoice.*", "sweep[0].emit.topic", 29, "not a name of a topic"),
     // Variables.
     ("localhost/erp", "${HOST}/erp", "store.url", 2, "the environment variable HOST is not set"),
     ("\"plaintext\"", "\"${PW}\"", "kafka.properties.\"security.protocol\"", 6, "variable PW is not set"),
@@ -342,7 +384,7 @@ fn a_bad_value_is_one_problem() {
 
 #[test]
 fn the_base_itself_is_good() {
-    assert!(Config::parse(BASE, &|_| None).is_ok());
+    assert!(parse(BASE).is_ok());
 }
 
 #[test]
@@ -441,13 +483,28 @@ fn a_single_bracket_is_explained() {
 }
 
 #[test]
-fn sqlite_placeholders_are_refused_on_sqlite_only() {
+fn what_a_dialect_refuses_has_its_line() {
     let text = BASE.replace("SELECT :id", "SELECT payload ? 'a'");
-    assert!(Config::parse(&text, &|_| None).is_ok());
+    assert!(parse(&text).is_ok());
     let text = text.replace("postgres://erp@localhost/erp", "sqlite://x");
-    assert!(
-        problems(&text)
-            .to_string()
-            .contains(":16: inbox[0].handler.each[0]: this is a placeholder of SQLite")
-    );
+    let text = text.replace("FROM invoice", "FROM invoice WHERE id = ?");
+    let problems = problems(&text);
+    let found: Vec<_> = problems.iter().map(|p| (p.line, p.key.as_str())).collect();
+    assert_eq!(found, [(16, "inbox[0].handler.each[0]"), (27, "sweep[0].sql")], "{problems}");
+    let said = problems.to_string();
+    assert!(said.contains("`?` is a placeholder that nobody binds; use one of :id :key"), "{said}");
+    assert!(said.contains("nobody binds; a sweep has no message"), "{said}");
+}
+
+#[test]
+fn a_refused_property_with_a_wrong_value_is_two_problems() {
+    let text = BASE.replace("\"security.protocol\" = \"plaintext\"", "\"group.id\" = \"${UNSET}\"");
+    assert_eq!(problems(&text).len(), 2, "{}", problems(&text));
+}
+
+#[test]
+fn the_value_of_a_refused_property_is_not_shown() {
+    let text = BASE.replace("\"security.protocol\" = \"plaintext\"", "\"group.id\" = \"hunter2\"");
+    let problems = problems(&text);
+    assert!(!format!("{problems} {problems:?}").contains("hunter2"), "{problems}");
 }

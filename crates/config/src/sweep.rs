@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use oncebox_core::names::ConsumerName;
+use oncebox_core::outbox::check_topic;
+use oncebox_core::store::Sweep;
+use oncebox_sql::{Sql, StatementError};
+
 use super::bounds::duration;
 use super::reader::{Entry, Section};
 use super::store::StoreKind;
-use crate::names::ConsumerName;
-use crate::outbox::check_topic;
-use crate::statement::{Statement, StatementError};
-use crate::store::Sweep;
 
 /// `[[sweep]]`: what is due by the clock rather than by a message, such as a reminder or a mail nobody has sent yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,7 @@ pub struct SweepConfig {
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const SECOND: Duration = Duration::from_secs(1);
+const NO_PARAMETERS: &str = "a sweep has no message, so write the value into the query";
 
 /// `taken` holds the names of the earlier sweeps.
 pub(super) fn read(
@@ -58,7 +60,7 @@ fn name(entry: &Entry<'_, '_>, taken: &mut Vec<String>) -> Option<String> {
     let name = entry.text()?;
     // The same rule as for consumers.
     if ConsumerName::new(name.as_str()).is_err() {
-        entry.report("this is no name for a sweep", "use up to 200 letters, digits, `.`, `_` and `-`");
+        entry.report("this is not a name for a sweep", "use up to 200 letters, digits, `.`, `_` and `-`");
         return None;
     }
     if taken.contains(&name) {
@@ -69,34 +71,29 @@ fn name(entry: &Entry<'_, '_>, taken: &mut Vec<String>) -> Option<String> {
 }
 
 fn query(entry: &Entry<'_, '_>, store: Option<StoreKind>) -> Option<String> {
-    let sql = entry.text()?;
-    let report = |offset, message: &str, fix: &str| {
-        entry.report_within(&sql, offset, message, fix);
-        None
+    let text = entry.text()?;
+    let refused = |error: StatementError| {
+        let fix = match &error {
+            StatementError::UnknownParam { .. } | StatementError::Positional { .. } => NO_PARAMETERS,
+            StatementError::SecondStatement { .. } => "keep one query",
+            StatementError::Empty => "write a query",
+            _ => &error.fix(),
+        };
+        entry.report_within(&text, error.offset(), error.message(), fix);
     };
-    const NO_PARAMETERS: &str = "a sweep has no message, so write the value into the query";
-    let statement = match Statement::parse(&sql) {
-        Ok(statement) => statement,
-        Err(error) => {
-            let fix = match &error {
-                StatementError::UnknownParam { .. } | StatementError::Positional { .. } => NO_PARAMETERS,
-                StatementError::SecondStatement { .. } => "keep one query",
-                StatementError::Empty => "write a query",
-                _ => &error.fix(),
-            };
-            return report(error.offset(), &error.message(), fix);
-        }
-    };
-    if let Some(param) = statement.params().first() {
-        return report(0, &format!("nobody binds `{param}` in a sweep"), NO_PARAMETERS);
+    let sql = Sql::parse(&text).map_err(refused).ok()?;
+    if let Some(param) = sql.params().first() {
+        entry.report(format!("nobody binds `{param}` in a sweep"), NO_PARAMETERS);
+        return None;
     }
-    if let Some(offset) = statement.sqlite_placeholder().filter(|_| store == Some(StoreKind::Sqlite)) {
-        return report(offset, "this is a placeholder of SQLite that nobody binds", NO_PARAMETERS);
+    if let Some(store) = store {
+        (entry.surroundings().check_dialect)(store, &sql).map_err(refused).ok()?;
     }
-    if !matches!(statement.first_keyword(), "SELECT" | "WITH" | "VALUES" | "TABLE") {
-        return report(0, "this is no query", "write a SELECT; each of its rows becomes an event");
+    if !matches!(sql.first_keyword(), "SELECT" | "WITH" | "VALUES" | "TABLE") {
+        entry.report("this is not a query", "write a SELECT; each of its rows becomes an event");
+        return None;
     }
-    Some(statement.source().to_owned())
+    Some(sql.source().to_owned())
 }
 
 /// The topic, and the column of the key.
@@ -106,7 +103,10 @@ fn emit(mut section: Section<'_, '_>) -> (Option<String>, Option<String>) {
         .and_then(|entry| {
             let topic = entry.text()?;
             if check_topic(&topic).is_err() {
-                entry.report("this is no name of a topic", "use up to 249 letters, digits, `.`, `_` and `-`");
+                entry.report(
+                    "this is not a name of a topic",
+                    "use up to 249 letters, digits, `.`, `_` and `-`",
+                );
                 return None;
             }
             Some(topic)

@@ -1,7 +1,8 @@
 //! `[store]`: the database.
 
+use oncebox_core::secret::Secret;
+
 use super::reader::{Entry, Section};
-use super::secret::Secret;
 
 /// `[store]`: the database that holds receipts, positions, dead letters and what the handlers change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
 fn url(entry: &Entry<'_, '_>) -> Option<(Secret, StoreKind)> {
     let text = entry.filled_text()?;
     let Some((scheme, rest)) = text.split_once("://") else {
-        entry.report("this is no database URL", URL_FIX);
+        entry.report("this is not a database URL", URL_FIX);
         return None;
     };
     let kind = match scheme {

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use oncebox_core::inbox::RetryPolicy;
+use oncebox_core::outbox::KEEP_TRYING;
+use oncebox_core::outbox::MAX_TOPIC_BYTES;
+use oncebox_core::secret::Secret;
 use url::{Host, Url};
 
 use super::bounds::{self, duration_within};
 use super::reader::{Entry, Section};
-use super::secret::Secret;
-use crate::inbox::RetryPolicy;
-use crate::outbox::KEEP_TRYING;
-use crate::outbox::MAX_TOPIC_BYTES;
 
 /// `[[webhook]]`: where the events of some topics are posted to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,7 +120,7 @@ fn url(entry: &Entry<'_, '_>) -> Option<WebhookUrl> {
     match Url::parse(text.trim()) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Some(WebhookUrl(url)),
         _ => {
-            entry.report("this is no URL of a web server", "write http://HOST/PATH or https://HOST/PATH");
+            entry.report("this is not a URL of a web server", "write http://HOST/PATH or https://HOST/PATH");
             None
         }
     }
@@ -131,12 +131,12 @@ fn headers(section: Section<'_, '_>) -> Vec<(String, Secret)> {
     for (name, entry) in section.into_entries() {
         let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if name.is_empty() || !name.bytes().all(is_token) {
-            entry.report("this is no name of a header", "use letters, digits and `-`");
+            entry.report("this is not a name of a header", "use letters, digits and `-`");
             continue;
         }
         let Some(value) = entry.scalar() else { continue };
         if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
-            entry.report("this is no value of a header", "use printable ASCII characters on one line");
+            entry.report("this is not a value of a header", "use printable ASCII characters on one line");
             continue;
         }
         headers.push((name, Secret::new(value)));

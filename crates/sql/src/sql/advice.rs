@@ -1,6 +1,6 @@
 //! Spots a batch statement that the database accepts but that does less than it seems to.
 
-use super::lexer::{Kind, Token, is_messages};
+use crate::lexer::{Kind, Token, is_messages};
 
 /// `UPDATE … FROM messages`: where several messages match one row, the database applies only one of them and says
 /// nothing. Grouping the messages first is the way out.

@@ -3,9 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use oncebox_core::inbox::{BatchBounds, RetryPolicy};
+
 use super::reader::{Entry, Section};
 use super::units::{self, BACKOFF_FIX, DURATION_FIX, LONGEST, SIZE_FIX};
-use crate::inbox::{BatchBounds, RetryPolicy};
 
 const BATCH_BYTES: RangeInclusive<i64> = 1024..=256 * 1024 * 1024;
 

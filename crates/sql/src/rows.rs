@@ -1,18 +1,19 @@
 //! How many rows a statement has to touch.
 
 use std::fmt;
+use std::ops::{RangeFrom, RangeInclusive, RangeToInclusive};
 use std::str::FromStr;
 
 /// The rows a statement has to touch; another number rejects the message. Both ends are included.
 ///
 /// ```
-/// use oncebox_core::statement::RowRule;
+/// use oncebox_sql::RowRule;
 ///
 /// let some: RowRule = "1..".parse()?;
 /// assert!(some.allows(7) && !some.allows(0));
 /// let few: RowRule = "1..3".parse()?;
 /// assert!(few.allows(3) && !few.allows(4));
-/// # Ok::<(), oncebox_core::statement::RowRuleError>(())
+/// # Ok::<(), oncebox_sql::RowRuleError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowRule {
@@ -20,7 +21,7 @@ pub struct RowRule {
     max: Option<u64>,
 }
 
-/// Why a text is no rule about rows.
+/// Why a text is not a rule about rows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RowRuleError {
     /// Neither a number nor a range.
@@ -59,6 +60,30 @@ impl RowRule {
     #[must_use]
     pub fn allows(&self, rows: u64) -> bool {
         rows >= self.min && self.max.is_none_or(|max| rows <= max)
+    }
+}
+
+impl From<u64> for RowRule {
+    fn from(rows: u64) -> Self {
+        Self::exactly(rows)
+    }
+}
+
+impl From<RangeFrom<u64>> for RowRule {
+    fn from(rows: RangeFrom<u64>) -> Self {
+        Self { min: rows.start, max: None }
+    }
+}
+
+impl From<RangeInclusive<u64>> for RowRule {
+    fn from(rows: RangeInclusive<u64>) -> Self {
+        Self { min: *rows.start(), max: Some(*rows.end()) }
+    }
+}
+
+impl From<RangeToInclusive<u64>> for RowRule {
+    fn from(rows: RangeToInclusive<u64>) -> Self {
+        Self { min: 0, max: Some(rows.end) }
     }
 }
 

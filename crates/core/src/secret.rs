@@ -5,7 +5,7 @@ use std::fmt;
 /// A text with credentials in it, such as a database URL. `Debug` does not show it.
 ///
 /// ```
-/// use oncebox_core::config::Secret;
+/// use oncebox_core::secret::Secret;
 ///
 /// let url = Secret::new("postgres://erp:hunter2@db/erp?sslpassword=x");
 /// assert_eq!(format!("{url:?}"), "***");

@@ -3,13 +3,14 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::RowRule;
 
 fn postgres(sql: &str) -> String {
-    Statement::parse(sql).unwrap().render(|param| format!("${}", param.index()))
+    Sql::parse(sql).unwrap().render(|param| format!("${}", param.index()))
 }
 
 fn refusal(sql: &str) -> StatementError {
-    Statement::parse(sql).unwrap_err()
+    Sql::parse(sql).unwrap_err()
 }
 
 #[test]
@@ -29,7 +30,7 @@ fn parameters_become_placeholders() {
     ] {
         assert_eq!(postgres(sql), rendered);
     }
-    let sqlite = Statement::parse("SELECT :topic, :id").unwrap();
+    let sqlite = Sql::parse("SELECT :topic, :id").unwrap();
     assert_eq!(sqlite.render(|param| format!("?{}", param.index())), "SELECT ?5, ?1");
     assert_eq!(sqlite.params(), BTreeSet::from([Param::Id, Param::Topic]));
 }
@@ -54,7 +55,7 @@ fn what_only_looks_like_a_parameter_is_left_alone() {
         "SELECT x'1F', U&':id', N':id'",
         "SELECT 1:2, a : id",
     ] {
-        let statement = Statement::parse(sql).unwrap();
+        let statement = Sql::parse(sql).unwrap();
         assert!(statement.params().is_empty(), "{sql}");
         assert_eq!(statement.render(|_| unreachable!()), sql);
     }
@@ -123,13 +124,13 @@ fn one_statement_and_no_transaction_control() {
             "{error}"
         );
     }
-    assert_eq!(Statement::parse("with x as (select 1) select 2").unwrap().first_keyword(), "WITH");
-    assert_eq!(Statement::parse("(select commit from t)").unwrap().first_keyword(), "SELECT");
+    assert_eq!(Sql::parse("with x as (select 1) select 2").unwrap().first_keyword(), "WITH");
+    assert_eq!(Sql::parse("(select commit from t)").unwrap().first_keyword(), "SELECT");
 }
 
 #[test]
 fn batch_statements_use_the_relation_instead_of_parameters() {
-    let refusal = |sql| Statement::parse_batch(sql).unwrap_err();
+    let refusal = |sql| Sql::parse_batch(sql).unwrap_err();
     assert_eq!(
         refusal("INSERT INTO t SELECT :id FROM messages"),
         StatementError::ParamInBatch { name: "id".into(), offset: 21 }
@@ -139,13 +140,13 @@ fn batch_statements_use_the_relation_instead_of_parameters() {
         assert_eq!(refusal(sql), StatementError::WithoutMessages);
     }
     for sql in ["INSERT INTO t SELECT id FROM Messages;", "SELECT * FROM \"messages\" m"] {
-        Statement::parse_batch(sql).unwrap();
+        Sql::parse_batch(sql).unwrap();
     }
 }
 
 #[test]
 fn update_from_messages_without_grouping_is_warned_about() {
-    let warned = |sql| !Statement::parse_batch(sql).unwrap().warnings().is_empty();
+    let warned = |sql| !Sql::parse_batch(sql).unwrap().warnings().is_empty();
     for sql in [
         "UPDATE stock s SET n = n - 1 FROM messages m WHERE m.key = s.sku",
         "UPDATE stock s SET n = n - 1 FROM sku k JOIN messages m ON m.key = k.key WHERE k.id = s.id",
@@ -166,16 +167,8 @@ fn update_from_messages_without_grouping_is_warned_about() {
     ] {
         assert!(!warned(sql), "{sql}");
     }
-    let each = Statement::parse("UPDATE t SET a = 1 FROM messages").unwrap();
+    let each = Sql::parse("UPDATE t SET a = 1 FROM messages").unwrap();
     assert_eq!(each.warnings(), Vec::<String>::new());
-}
-
-#[test]
-fn sqlite_placeholders_are_found() {
-    let find = |sql| Statement::parse(sql).unwrap().sqlite_placeholder();
-    assert_eq!(find("UPDATE t SET a = ? WHERE id = :id"), Some(17));
-    assert_eq!(find("SELECT @name"), Some(7));
-    assert_eq!(find("SELECT '?', \"@x\", a @> b -- ?"), None);
 }
 
 #[test]
@@ -227,7 +220,7 @@ proptest! {
     fn only_parameters_are_parameters(pieces in prop::collection::vec(piece(), 0..12)) {
         let (texts, is_param): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
         let sql = format!("SELECT {}", texts.join(" "));
-        let statement = Statement::parse(&sql).unwrap();
+        let statement = Sql::parse(&sql).unwrap();
         let mut count = 0;
         let back = statement.render(|param| {
             count += 1;
@@ -240,14 +233,14 @@ proptest! {
 
     #[test]
     fn any_text_is_read_or_refused(sql in "([ -~]|\n|é|'|\"|\\$|:|;|/\\*|\\*/|--|E'|:id|\\$a\\$){0,40}") {
-        match Statement::parse(&sql) {
+        match Sql::parse(&sql) {
             Ok(statement) => {
                 prop_assert!(sql.starts_with(statement.source()));
                 prop_assert_eq!(statement.render(|param| param.to_string()), statement.source());
             }
             Err(error) => prop_assert!(error.offset() <= sql.len() && sql.is_char_boundary(error.offset())),
         }
-        if let Ok(batch) = Statement::parse_batch(&format!("update t set a = 1 from messages {sql}")) {
+        if let Ok(batch) = Sql::parse_batch(&format!("update t set a = 1 from messages {sql}")) {
             prop_assert!(batch.warnings().len() <= 1);
         }
     }

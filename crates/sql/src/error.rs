@@ -1,14 +1,16 @@
-//! Why a handler in SQL cannot be used. The stores that run SQL from the configuration share it.
+//! Why a handler in SQL cannot be used.
 
 use std::error::Error;
 use std::fmt;
 
-use crate::store::StoreError;
+use oncebox_core::store::{ErrorClass, StoreError};
 
 /// Why a handler in SQL cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SqlHandlerError {
+    /// There is no statement.
+    Empty,
     /// The database could not be asked.
     Store(StoreError),
     /// These statements are wrong.
@@ -17,20 +19,33 @@ pub enum SqlHandlerError {
     Function(String),
 }
 
-/// A statement that the database refuses.
+/// A statement that oncebox or the database refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadStatement {
     /// Its place in the handler, counted from 1.
     pub number: usize,
     /// As it is written.
     pub sql: String,
-    /// What the database says.
+    /// Why.
     pub reason: String,
+}
+
+impl SqlHandlerError {
+    /// The same as an error of the store: of its own class if the database could not be asked, otherwise
+    /// [`ErrorClass::Failed`].
+    #[must_use]
+    pub fn into_store_error(self) -> StoreError {
+        match self {
+            Self::Store(error) => error,
+            wrong => StoreError::new(ErrorClass::Failed, "the SQL of the handler is wrong", wrong),
+        }
+    }
 }
 
 impl fmt::Display for SqlHandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Empty => f.write_str("a handler needs at least one statement"),
             Self::Store(error) => error.fmt(f),
             Self::Function(reason) => {
                 write!(f, "the handler's statements cannot run in a function: {reason}")

@@ -1,7 +1,8 @@
 //! "Did you mean …?"
 
 /// The option nearest to `word`, if it is near enough to be a slip of the fingers.
-pub(crate) fn nearest<'a>(word: &str, options: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(word: &str, options: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.to_lowercase().chars().collect();
     // One slip in a short word, one in three characters of a longer one.
     let tolerance = (word.len() / 3).max(1);

@@ -1,13 +1,6 @@
-//! SQL handlers from the config file: statements with `:name` parameters.
-//!
-//! Parameters are bound, never spliced: [`Statement::render`] rewrites each to the placeholder of a driver. Strings,
-//! quoted names, comments and `::` casts are left alone.
+//! A statement with `:name` parameters, checked and ready to be rewritten for a driver.
 
 mod advice;
-mod error;
-mod lexer;
-mod param;
-mod rows;
 #[cfg(test)]
 mod tests;
 mod with;
@@ -15,11 +8,8 @@ mod with;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use lexer::{Kind, Token};
-
-pub use error::StatementError;
-pub use param::Param;
-pub use rows::{RowRule, RowRuleError};
+use crate::lexer::{self, Kind, Token};
+use crate::{Param, StatementError};
 
 /// The relation that holds the fresh messages of a batch.
 pub const MESSAGES: &str = "messages";
@@ -44,26 +34,29 @@ const REFUSED: [(&str, &str); 15] = [
     ("CHECKPOINT", ""),
 ];
 
-/// One SQL statement of a handler, checked and split at its parameters.
+/// The SQL of one statement, checked and split at its parameters.
+///
+/// Parameters are bound, never spliced: [`Sql::render`] rewrites each to the placeholder of a driver. Strings, quoted names,
+/// comments and `::` casts are left alone.
 ///
 /// ```
-/// use oncebox_core::statement::{Param, Statement};
+/// use oncebox_sql::{Param, Sql};
 ///
-/// let statement = Statement::parse("UPDATE stock SET qty = (:payload->>'qty')::int WHERE sku = :key;")?;
+/// let statement = Sql::parse("UPDATE stock SET qty = (:payload->>'qty')::int WHERE sku = :key;")?;
 /// let postgres = statement.render(|param| format!("${}", param.index()));
 /// assert_eq!(postgres, "UPDATE stock SET qty = ($3->>'qty')::int WHERE sku = $2");
 /// assert!(statement.params().contains(&Param::Key));
-/// # Ok::<(), oncebox_core::statement::StatementError>(())
+/// # Ok::<(), oncebox_sql::StatementError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Statement {
+pub struct Sql {
     source: String,
     uses: Vec<(Range<usize>, Param)>,
     first_keyword: String,
     batch: bool,
 }
 
-impl Statement {
+impl Sql {
     /// Reads a statement that runs once per message.
     ///
     /// # Errors
@@ -84,7 +77,7 @@ impl Statement {
     /// Reads a statement that runs once per batch, over the relation [`MESSAGES`].
     ///
     /// # Errors
-    /// As [`Statement::parse`]; also any `:name` parameter, and a statement that does not use the relation: its effect
+    /// As [`Sql::parse`]; also any `:name` parameter, and a statement that does not use the relation: its effect
     /// would depend on how the messages happened to be batched.
     pub fn parse_batch(sql: &str) -> Result<Self, StatementError> {
         Self::build(sql, true, |token| {
@@ -165,7 +158,7 @@ impl Statement {
     /// has itself.
     #[must_use]
     pub fn with(&self, expression: &str) -> String {
-        with::prepend(expression, &self.source)
+        with::prepend(expression, self)
     }
 
     /// Its first keyword in upper case, such as `UPDATE` or `WITH`.
@@ -177,22 +170,15 @@ impl Statement {
     /// What is allowed but probably not meant, in words for an operator. Empty when there is nothing to say.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        // The source was read once already, so it cannot fail now.
-        let tokens = lexer::tokens(&self.source).unwrap_or_default();
-        if self.batch { advice::update_from_messages(&tokens).into_iter().collect() } else { Vec::new() }
+        let advice = if self.batch { advice::update_from_messages(&self.tokens()) } else { None };
+        advice.into_iter().collect()
     }
 
-    /// The first `?` or `@name`. PostgreSQL has operators of that look; in SQLite it is a parameter that nobody binds,
-    /// and would silently be NULL or another parameter's value.
+    /// Its tokens, for a store that reads something in its own way.
     #[must_use]
-    pub fn sqlite_placeholder(&self) -> Option<usize> {
-        let tokens = lexer::tokens(&self.source).unwrap_or_default();
-        let mut following = tokens.iter().skip(1).map(Some).chain([None]);
-        tokens.iter().find_map(|token| {
-            let next = following.next().flatten();
-            let named = token.text == "@" && next.is_some_and(|next| next.kind == Kind::Word);
-            (token.kind == Kind::Other && (token.text == "?" || named)).then_some(token.start)
-        })
+    pub fn tokens(&self) -> Vec<Token<'_>> {
+        // The source was read once already, so it cannot fail now.
+        lexer::tokens(&self.source).unwrap_or_default()
     }
 }
 

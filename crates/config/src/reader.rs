@@ -5,23 +5,24 @@
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
+use oncebox_sql::suggest::nearest;
 use toml_span::value::{Table, ValueInner};
 use toml_span::{ErrorKind, Value};
 
 use super::expand::{ExpandError, expand};
 use super::problem::{Problem, Problems};
-use super::suggest::nearest;
+use super::surroundings::Surroundings;
 
-/// The file being read: its text for line numbers, the environment, and what went wrong so far.
+/// The file being read: its text for line numbers, its surroundings, and what went wrong so far.
 pub(super) struct Context<'a> {
     source: &'a str,
-    env: &'a dyn Fn(&str) -> Option<String>,
+    surroundings: &'a Surroundings<'a>,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn new(source: &'a str, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { source, env, problems: RefCell::default() }
+    pub(super) fn new(source: &'a str, surroundings: &'a Surroundings<'a>) -> Self {
+        Self { source, surroundings, problems: RefCell::default() }
     }
 
     pub(super) fn into_problems(self) -> Problems {
@@ -128,6 +129,10 @@ pub(super) struct Entry<'c, 'a> {
 }
 
 impl<'c, 'a> Entry<'c, 'a> {
+    pub(super) fn surroundings(&self) -> &'a Surroundings<'a> {
+        self.cx.surroundings
+    }
+
     fn at(&self) -> usize {
         self.value.span.start
     }
@@ -172,7 +177,7 @@ impl<'c, 'a> Entry<'c, 'a> {
         let Some(text) = self.value.as_str() else {
             return self.report_type(expected);
         };
-        match expand(text, self.cx.env) {
+        match expand(text, self.cx.surroundings.env) {
             Ok(text) => Some(text.into_owned()),
             Err(ExpandError::Unset(name)) => {
                 self.report(format!("the environment variable {name} is not set"), format!("set {name}"));

@@ -1,0 +1,40 @@
+//! What the reader of the file has to be told, because it belongs to others.
+
+use std::fmt;
+
+use oncebox_sql::{Sql, StatementError};
+
+use super::store::StoreKind;
+
+/// What belongs to others: the environment, the dialects of the stores, the rules of the Kafka client. By default the
+/// environment is empty and nothing is refused.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The environment, for `${VAR}` in a value.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether a store would read this SQL in another way than it is meant.
+    pub check_dialect: &'a dyn Fn(StoreKind, &Sql) -> Result<(), StatementError>,
+    /// Why a property of `[kafka.properties]` may not have this value, by its name and value.
+    pub refused_property: &'a dyn Fn(&str, &str) -> Option<RefusedProperty>,
+}
+
+/// Why a property may not be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefusedProperty {
+    /// What depends on it.
+    pub why: &'static str,
+    /// The key of `oncebox.toml` that serves the purpose, if there is one.
+    pub instead: Option<&'static str>,
+}
+
+impl Default for Surroundings<'_> {
+    fn default() -> Self {
+        Self { env: &|_| None, check_dialect: &|_, _| Ok(()), refused_property: &|_, _| None }
+    }
+}
+
+impl fmt::Debug for Surroundings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").finish_non_exhaustive()
+    }
+}
