@@ -2,7 +2,6 @@
 
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::store::Migrate;
 use oncebox::{Emit, Event, Inbox, Relay, Selector};
 use sqlx::PgConnection;
 
@@ -31,8 +30,8 @@ async fn main() -> oncebox::Result {
     let kafka = Kafka::brokers("localhost:9092");
     let store = PgStore::connect("postgres://erp@localhost/erp").await?;
     store.migrate().await?;
-    let relay = tokio::spawn(Relay::new(store.clone()).sink(kafka.sink()).run(ctrl_c()));
-    let inbox = Inbox::new("stock", store)?.id(Selector::Header("event_id".into())).typed(deduct);
-    inbox.run(kafka.source(["stock.updates"]), ctrl_c()).await?;
-    relay.await?
+    let relay = Relay::new(store.clone()).sink(kafka.sink());
+    let inbox = Inbox::new("stock", store)?.id(Selector::Header("event_id".into())).each_json(deduct);
+    tokio::try_join!(relay.run(ctrl_c()), inbox.run(kafka.source(["stock.updates"]), ctrl_c()))?;
+    Ok(())
 }

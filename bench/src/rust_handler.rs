@@ -4,7 +4,6 @@ use anyhow::{Result, anyhow};
 use oncebox::Selector;
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::store::Migrate;
 use oncebox::{BatchBounds, Inbox, Message};
 use sqlx::PgConnection;
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,8 +38,8 @@ pub(crate) async fn run(job: Job) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     Inbox::new(job.consumer, store)?
         .id(Selector::Header("event_id".into()))
-        .batch(BatchBounds { messages: 1_000, ..BatchBounds::default() })
-        .handler(deduct)
+        .batch_bounds(BatchBounds { messages: 1_000, ..BatchBounds::default() })
+        .each(deduct)
         .run(Kafka::brokers(job.brokers).source([job.topic]), async move {
             terminate.recv().await;
         })

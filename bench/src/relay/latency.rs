@@ -1,6 +1,5 @@
 //! How long after its commit an event is seen, one at a time, with nothing else to do.
 
-use oncebox::store::Migrate;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};

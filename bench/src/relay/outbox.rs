@@ -1,6 +1,5 @@
 //! The relay: the same events, from a table.
 
-use oncebox::store::Migrate;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};

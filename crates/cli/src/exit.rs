@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use oncebox_core::error::describe;
+use oncebox_core::error::{Error, describe};
 use oncebox_core::printable::printable;
 use oncebox_core::store::{ErrorClass, StoreError};
 
@@ -58,6 +58,15 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Store(error) => error.into(),
+            other => Self::data(printable(&describe(&other))),
+        }
     }
 }
 

@@ -1,11 +1,17 @@
-//! What a handler may return.
+//! What the library's own calls return ([`Error`]), and what a handler may return ([`BoxError`], [`Outcome`]).
 
-use std::error::Error;
+mod library;
+
+use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+pub use library::Error;
+
+use crate::outbox::EventError;
+
 /// Any error, as handlers return it. `?` works from `sqlx`, `serde_json`, `anyhow` and friends.
-pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
+pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
 /// What a handler returns.
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
@@ -57,7 +63,24 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl Error for Outcome {}
+impl StdError for Outcome {}
+
+impl Outcome {
+    /// What an error asks for, looking through its causes. No retry can help an event that cannot be written.
+    pub(crate) fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
+        let mut cause = Some(error);
+        while let Some(inner) = cause {
+            if let Some(outcome) = inner.downcast_ref::<Self>() {
+                return Some(outcome.clone());
+            }
+            if let Some(event) = inner.downcast_ref::<EventError>() {
+                return Some(Self::Reject { reason: event.to_string() });
+            }
+            cause = inner.source();
+        }
+        None
+    }
+}
 
 /// The message is wrong and no retry can help: dead-letter it at once.
 pub fn reject(reason: impl Into<String>) -> BoxError {
@@ -76,7 +99,7 @@ pub fn retry_after(delay: Duration, reason: impl Into<String>) -> BoxError {
 
 /// Writes an error with its causes, each once, separated by `: `.
 #[must_use]
-pub fn describe(error: &(dyn Error + 'static)) -> String {
+pub fn describe(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
-use oncebox::store::{Migrate, Positions};
+use oncebox::store::Positions;
 use std::time::{Duration, Instant};
 
 use oncebox::kafka::Kafka;
@@ -57,7 +57,7 @@ async fn a_partition_that_is_fenced_but_still_ours_is_taken_over_again() {
     let servers = broker.bootstrap_servers();
 
     let stop = CancellationToken::new();
-    let worker = Inbox::new("test", store.clone()).unwrap().handler(record_effect);
+    let worker = Inbox::new("test", store.clone()).unwrap().each(record_effect);
     let running = tokio::spawn(worker.serve(Kafka::brokers(servers.as_str()).source(["t"]), stop.clone()));
     produce(&servers, 0..10);
     effects_become(&mut conn, 10).await;

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::error::Error;
 use oncebox_core::store::{Check, ErrorClass, StoreError, StoreResult};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgPool};
@@ -152,9 +153,9 @@ impl PgStoreBuilder {
     /// Connects, and makes sure that the server takes writes.
     ///
     /// # Errors
-    /// [`ErrorClass::Failed`] if the URL is wrong; [`ErrorClass::Away`] if the server cannot be reached, is a standby or is
-    /// read-only; [`ErrorClass::Environment`] if it refuses the role, the password or the database.
-    pub async fn connect(self) -> StoreResult<PgStore> {
+    /// `failed` if the URL is wrong; `away` if the server cannot be reached, is a standby or is read-only; `environment` if
+    /// it refuses the role, the password or the database.
+    pub async fn connect(self) -> Result<PgStore, Error> {
         let options = self.options()?;
         let store = self.connect_lazy()?;
         // A pool that cannot connect only says that it waited; one connection of our own says why.
@@ -178,7 +179,7 @@ impl PgStoreBuilder {
     ///
     /// # Errors
     /// If the URL is wrong.
-    pub fn connect_lazy(self) -> StoreResult<PgStore> {
+    pub fn connect_lazy(self) -> Result<PgStore, Error> {
         let options = self.options()?;
         let sessions = Arc::new(Sessions::default());
         let pool = pool_options(&sessions)

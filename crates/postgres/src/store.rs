@@ -1,11 +1,11 @@
 //! [`PgStore`]: the traits of the core, each method in the file of its subject.
 
-use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::error::Error;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
@@ -56,8 +56,14 @@ impl PgStore {
     ///
     /// # Errors
     /// See [`PgStoreBuilder::connect`].
-    pub async fn connect(url: &str) -> StoreResult<Self> {
+    pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder(url).connect().await
+    }
+
+    /// Creates the tables of oncebox, or brings them up to date; safe to run from several processes at once. Returns what
+    /// was applied.
+    pub async fn migrate(&self) -> Result<Vec<Migration>, Error> {
+        Ok(Migrate::migrate(self).await?)
     }
 
     /// Settings to connect with.
@@ -182,7 +188,7 @@ impl Store for PgStore {
         }
     }
 
-    fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
+    fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
         crate::classify::classify(error)
     }
 }

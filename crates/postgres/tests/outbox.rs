@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::store::{
-    Check, EventFilter, EventState, FindingLevel, HeldEvent, Migrate, Outbox, OutboxAdmin, ParkedEvent,
-    Settlement, Sweep,
+    Check, EventFilter, EventState, FindingLevel, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, Settlement,
+    Sweep,
 };
 use oncebox_postgres::PgStore;
 use sqlx::{Connection, PgConnection, Row};

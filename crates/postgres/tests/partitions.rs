@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use oncebox_core::store::{ErrorClass, Migrate, Status, Store};
+use oncebox_core::store::{ErrorClass, Status, Store};
 use oncebox_postgres::PgStore;
 use support::{apply, claims, consumer, execute, number, purge, with_store};
 use uuid::Uuid;

@@ -10,7 +10,7 @@ use oncebox_core::inbox::{Apply, Failure, Replay, Replayed, replay};
 use oncebox_core::inbox::{Identity, Selector};
 use oncebox_core::message::{Headers, Message, Record};
 use oncebox_core::names::{MessageId, Tenant};
-use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Migrate, Store};
+use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
 use oncebox_sql::{Handler, PayloadKind, RowRule, SqlHandlerError, Statement};
 use support::{consumer, execute, number, with_database, with_store};

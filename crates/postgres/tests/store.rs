@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox_core::store::{Advance, ErrorClass, Migrate, Positions, Progress, Status, Store};
+use oncebox_core::store::{Advance, ErrorClass, Positions, Progress, Status, Store};
 use oncebox_postgres::PgStore;
 use sqlx::Connection;
 use support::{
@@ -331,7 +331,7 @@ async fn a_read_only_primary_is_waited_for() {
         let name = url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
         execute(&store, &format!("ALTER DATABASE {name} SET default_transaction_read_only = on")).await;
         let error = PgStore::connect(&url).await.unwrap_err();
-        assert_eq!(error.class, ErrorClass::Away);
+        assert_eq!(error.code(), "away");
         assert!(error.to_string().contains("read-only"), "{error}");
         let lazy = PgStore::builder(&url).connect_lazy().unwrap();
         let error = lazy.claim(&consumer(), &claims(&["a"])).await.unwrap_err();

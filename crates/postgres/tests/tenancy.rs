@@ -9,7 +9,7 @@ use oncebox_core::inbox::Apply;
 use oncebox_core::message::{Message, Record};
 use oncebox_core::names::{MessageId, Tenant};
 use oncebox_core::outbox::{Emit, Event};
-use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Migrate, Ownership, Positions, Store};
+use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Ownership, Positions, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
 use oncebox_sql::{Handler, PayloadKind};
 use sqlx::PgConnection;

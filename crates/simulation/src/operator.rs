@@ -1,6 +1,6 @@
 //! What operators do: they look after what stands still, replay, move, retire. Each act is a process of its own.
 
-use oncebox_core::inbox::{OnFailure, Replay, Replayed, replay};
+use oncebox_core::inbox::{Inbox, OnFailure, Replayed, Settings};
 use oncebox_core::names::ConsumerName;
 use oncebox_core::outbox::{Event as Emitted, emit_all};
 use oncebox_core::source::StartError;
@@ -160,10 +160,9 @@ impl Operator {
             return;
         }
         let (number, consumer) = letters[self.world.lock().rng.usize(0..letters.len())].clone();
-        let Ok(name) = ConsumerName::new(consumer) else { return };
-        let (identity, set_based, in_order, handler) = {
+        let (settings, set_based, handler) = {
             let mut inner = self.world.lock();
-            let consumer = inner.log.consumer_index(name.as_str());
+            let consumer = inner.log.consumer_index(&consumer);
             let sent = inner
                 .db
                 .tables
@@ -174,17 +173,16 @@ impl Operator {
             if let Some(sent) = sent.and_then(|sent| inner.messages.get_mut(sent)).filter(|_| mends) {
                 sent.mended = true;
             }
-            let in_order = inner.config.on_failure == OnFailure::ParkKey && !forced;
             inner.forced_replay |= forced;
+            let on_failure = if forced { OnFailure::Park } else { inner.config.on_failure };
+            let settings = Settings { identity: inner.config.identity(), on_failure, ..Settings::default() };
             let handler = OneMessage { world: self.world.clone(), actor: self.store.actor, consumer };
-            (inner.config.identity(), inner.config.set_based, in_order, handler)
+            (settings, inner.config.set_based, handler)
         };
-        let how = Replay { consumer: &name, identity: &identity, in_order };
-        let replayed = if set_based {
-            replay(&self.store, &WholeBatch(handler), how, number).await
-        } else {
-            replay(&self.store, &oncebox_core::inbox::OneByOne(handler), how, number).await
-        };
+        let Ok(inbox) = Inbox::new(consumer, self.store.clone()) else { return };
+        let inbox = inbox.settings(settings);
+        let worker = if set_based { inbox.apply(WholeBatch(handler)) } else { inbox.with(handler) };
+        let replayed = worker.replay(number).await;
         self.world.lock().saw(match replayed {
             Ok(Replayed::Applied) if forced => Event::ReplayedForced,
             Ok(Replayed::Applied) => Event::Replayed,

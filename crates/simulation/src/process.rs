@@ -127,7 +127,7 @@ fn start(world: &World, process: usize) -> (Actor, CancellationToken, JoinSet<()
         if config.set_based {
             tasks.spawn(inbox.apply(WholeBatch(handler)).serve(source, stop.clone()));
         } else {
-            tasks.spawn(inbox.service(handler).serve(source, stop.clone()));
+            tasks.spawn(inbox.with(handler).serve(source, stop.clone()));
         }
         let name = ConsumerName::new(format!("c{consumer}"));
         retention.extend(name.map(|consumer| Retention { consumer, keep: config.keep }));

@@ -36,7 +36,7 @@ pub trait SqlInbox: Sized {
 }
 
 /// A worker whose handler is written in SQL, or why there is none.
-pub type Prepared<S> = Result<Worker<S, <S as SqlStore>::Handler>, SqlHandlerError>;
+pub type Prepared<S> = Result<Worker<S>, SqlHandlerError>;
 
 impl<S: SqlStore> SqlInbox for Inbox<S> {
     type Store = S;

@@ -1,10 +1,10 @@
 //! The store: how it connects, and which file does what.
 
-use std::error::Error;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use oncebox_core::error::{BoxError, Error};
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
@@ -35,7 +35,7 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens `sqlite://path`, relative to the working directory, or `sqlite:///path` from the root. Creates the file if
     /// it is missing, but not its directory.
-    pub async fn connect(url: &str) -> StoreResult<Self> {
+    pub async fn connect(url: &str) -> Result<Self, Error> {
         let options = options(url).map_err(|error| {
             StoreError::new(ErrorClass::Failed, format!("the store url {url:?} is not usable"), error)
         })?;
@@ -50,13 +50,19 @@ impl SqliteStore {
         Ok(store)
     }
 
+    /// Creates the tables of oncebox, or brings them up to date; safe to run from several processes at once. Returns what
+    /// was applied.
+    pub async fn migrate(&self) -> Result<Vec<Migration>, Error> {
+        Ok(Migrate::migrate(self).await?)
+    }
+
     /// A connection that only reads.
     pub(crate) async fn reader(&self) -> StoreResult<PoolConnection<Sqlite>> {
         self.readers.acquire().await.context_of_begin("connecting to the database")
     }
 }
 
-fn options(url: &str) -> Result<SqliteConnectOptions, Box<dyn Error + Send + Sync>> {
+fn options(url: &str) -> Result<SqliteConnectOptions, BoxError> {
     let path = url.strip_prefix("sqlite:").ok_or("it does not start with sqlite://")?;
     let (path, parameters) = path.split_once('?').unwrap_or((path, ""));
     let path = path.trim_start_matches("//");
@@ -124,7 +130,7 @@ impl Store for SqliteStore {
         txn.rollback().await;
     }
 
-    fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
+    fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
         classify(error)
     }
 }

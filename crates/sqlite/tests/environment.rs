@@ -10,7 +10,7 @@ use oncebox_core::message::Record;
 use oncebox_core::monitor::Monitor;
 use oncebox_core::source::{Known, start_at};
 use oncebox_core::source::{OpenStream, Stream};
-use oncebox_core::store::{DeadFilter, DeadLetters, Migrate};
+use oncebox_core::store::{DeadFilter, DeadLetters};
 use oncebox_sql::{Handler, PayloadKind};
 use oncebox_sqlite::{SqlHandler, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
@@ -40,11 +40,7 @@ impl File {
         options.busy_timeout(Duration::from_secs(30)).connect().await
     }
 
-    async fn worker(
-        &self,
-        handler: Handler,
-        monitor: &Monitor,
-    ) -> Result<Worker<SqliteStore, SqlHandler>, BoxError> {
+    async fn worker(&self, handler: Handler, monitor: &Monitor) -> Result<Worker<SqliteStore>, BoxError> {
         let quick = RetryPolicy {
             attempts: 2,
             backoff: Backoff::new(Duration::from_millis(1), Duration::from_millis(5)),
@@ -59,7 +55,7 @@ impl File {
     }
 }
 
-async fn open(worker: &Worker<SqliteStore, SqlHandler>) -> Result<Stream, BoxError> {
+async fn open(worker: &Worker<SqliteStore>) -> Result<Stream, BoxError> {
     let open = OpenStream { topic: "orders".into(), partition: 0, positioned: true, on_settled: None };
     let stream = worker.intake().open(open);
     until("the position is acquired", || stream.acquired().is_some()).await?;

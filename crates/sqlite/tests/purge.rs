@@ -7,9 +7,7 @@ use oncebox_core::clock::Clock;
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
-use oncebox_core::store::{
-    Claim, Migrate, PassEnd, Purge, PurgePass, PurgeProgress, Purged, Retention, Store,
-};
+use oncebox_core::store::{Claim, PassEnd, Purge, PurgePass, PurgeProgress, Purged, Retention, Store};
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Executor, SqliteConnection};

@@ -9,7 +9,7 @@ use oncebox_core::inbox::{Apply, Failure};
 use oncebox_core::message::{Message, Record};
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::outbox::{ByEvent, OutgoingEvent, Relay, RelaySettings, events_committed};
-use oncebox_core::store::{ErrorClass, Migrate, Store};
+use oncebox_core::store::{ErrorClass, Store};
 use oncebox_sql::{Handler, PayloadKind, RowRule, SqlHandlerError, Statement};
 use oncebox_sqlite::{SqlHandler, SqliteStore};
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
@@ -428,5 +428,6 @@ async fn an_event_of_a_statement_reaches_the_relay_at_once() -> TestResult {
         assert_eq!((event.topic(), event.payload()), ("stock.changed", Some(&Bytes::from(payload))));
     }
     stop.send(()).map_err(|()| "the relay ended")?;
-    relay.await?
+    relay.await??;
+    Ok(())
 }

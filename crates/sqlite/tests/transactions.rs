@@ -6,8 +6,8 @@ use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::store::{
-    Advance, Check, Claim, ErrorClass, FindingLevel, Migrate, Ownership, PositionKey, Positions, Progress,
-    Purge, PurgePass, Retention, Store,
+    Advance, Check, Claim, ErrorClass, FindingLevel, Ownership, PositionKey, Positions, Progress, Purge,
+    PurgePass, Retention, Store,
 };
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -226,7 +226,7 @@ async fn an_event_that_a_trigger_refuses_is_the_messages_fault_and_a_broken_trig
         let emitted = claimed.txn.emit(Event::to("orders").bytes(payload)).await;
         file.store.rollback(claimed.txn).await;
         let Err(error) = emitted else { return Err("it was written".into()) };
-        Ok(SqliteStore::classify(error.as_ref()))
+        Ok(SqliteStore::classify(&error))
     };
     assert_eq!(emit("{").await?, ErrorClass::Failed);
     let mut conn = file.beside().await?;
@@ -273,8 +273,8 @@ async fn urls_that_cannot_work_are_refused_with_a_reason() -> TestResult {
             return Err(format!("{url} was accepted").into());
         };
         assert!(error.to_string().contains(reason), "{url}: {error}");
-        let reachable = if url.contains("no/such") { ErrorClass::Away } else { ErrorClass::Failed };
-        assert_eq!(error.class, reachable, "{url}");
+        let code = if url.contains("no/such") { "away" } else { "failed" };
+        assert_eq!((error.code(), error.is_transient()), (code, code == "away"), "{url}");
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The service: an order becomes an invoice and an event, the event becomes a mail.
 
-use oncebox::store::{Migrate, Status};
+use oncebox::store::Status;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub(crate) async fn run(folder: &Path, brokers: &str, orders: i64) -> oncebox::R
 
     // A consumer that died is replaced after six seconds instead of 45.
     let kafka = Kafka::brokers(brokers).property("session.timeout.ms", "6000");
-    let inbox = Inbox::new("billing", store.clone())?.handler(bill);
+    let inbox = Inbox::new("billing", store.clone())?.each(bill);
     let billing = inbox.run(kafka.source(["orders.confirmed"]), billed(&url, orders));
 
     let mailbox = folder.join("mailbox");
@@ -79,7 +79,7 @@ pub(crate) async fn run(folder: &Path, brokers: &str, orders: i64) -> oncebox::R
         relay.run(mailed(&store, &url, orders)).await
     };
     let (billing, mailing) = tokio::join!(billing, mailing);
-    billing.and(mailing)
+    Ok(billing.and(mailing)?)
 }
 
 /// Every order has an invoice.

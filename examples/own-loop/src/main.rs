@@ -4,7 +4,6 @@
 
 use oncebox::Inbox;
 use oncebox::sqlite::SqliteStore;
-use oncebox::store::Migrate;
 use sqlx::{Connection, SqliteConnection};
 
 #[tokio::main]

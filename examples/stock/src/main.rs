@@ -8,7 +8,6 @@
 
 mod schema_per_tenant;
 
-use oncebox::store::Migrate;
 use std::time::Duration;
 
 use oncebox::Selector;
@@ -89,8 +88,8 @@ async fn one_table_for_all() -> oncebox::Result {
     // A service would wait for a signal.
     let shutdown = || all_received(&url);
     let stock =
-        Inbox::new("stock", store.clone())?.id(order_number.clone()).tenant(tenant.clone()).handler(deduct);
-    let ledger = Inbox::new("ledger", store.clone())?.id(order_number).tenant(tenant).handler(book);
+        Inbox::new("stock", store.clone())?.id(order_number.clone()).tenant(tenant.clone()).each(deduct);
+    let ledger = Inbox::new("ledger", store.clone())?.id(order_number).tenant(tenant).each(book);
     let (stock, ledger) = tokio::join!(
         stock.run(kafka.source(["orders"]), shutdown()),
         ledger.run(kafka.source(["orders"]), shutdown()),

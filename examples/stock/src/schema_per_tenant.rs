@@ -1,6 +1,5 @@
 //! Each tenant has a schema of its own; oncebox's tables are there once, for all.
 
-use oncebox::store::Migrate;
 use std::time::Duration;
 
 use oncebox::Selector;
@@ -54,7 +53,7 @@ pub(crate) async fn run(url: &str) -> oncebox::Result {
     let inbox = Inbox::new("stock", store)?
         .id(Selector::Json("/order".into()))
         .tenant(Selector::Header("tenant".into()))
-        .handler(deduct);
+        .each(deduct);
     inbox.run(kafka.source(["orders"]), all_received(url)).await?;
 
     let on_hand: (i64, i64) = sqlx::query_as("SELECT a.on_hand, z.on_hand FROM acme.stock a, zenith.stock z")

@@ -1,7 +1,7 @@
 //! The bare claim, for people with their own loop and their own transaction.
 
 use super::receipt::ReceiptKey;
-use crate::error::BoxError;
+use crate::error::Error;
 use crate::inbox::Inbox;
 use crate::message::{Message, Record};
 use crate::names::{ConsumerName, MessageId, Tenant};
@@ -30,12 +30,12 @@ impl<S: Store> Inbox<S> {
     /// Writes the receipt of a message into your open transaction. Waits for a concurrent copy to commit or roll back.
     ///
     /// Commit the transaction if the effect succeeded, roll it back otherwise; acknowledge after the commit.
-    pub async fn claim(&self, conn: &mut S::Conn, id: &str) -> Result<Receipt, BoxError> {
+    pub async fn claim(&self, conn: &mut S::Conn, id: &str) -> Result<Receipt, Error> {
         self.claim_for(conn, "", id).await
     }
 
     /// [`Inbox::claim`] for a tenant: the same id of another tenant is another message.
-    pub async fn claim_for(&self, conn: &mut S::Conn, tenant: &str, id: &str) -> Result<Receipt, BoxError> {
+    pub async fn claim_for(&self, conn: &mut S::Conn, tenant: &str, id: &str) -> Result<Receipt, Error> {
         // Only the identity matters here; the rest of the message stays with the caller.
         let message = Message::new(MessageId::new(id)?, Tenant::new(tenant)?, Record::at("", 0, 0));
         Ok(claim_one(self.store(), conn, self.consumer(), &message).await?)

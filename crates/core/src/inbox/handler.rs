@@ -4,13 +4,9 @@
 //! annotations while the future stays `Send` and the transaction is only borrowed.
 
 use std::future::Future;
-use std::marker::PhantomData;
-
-use serde::de::DeserializeOwned;
 
 use crate::error::{BoxError, Result};
 use crate::message::Message;
-use crate::outbox::cause;
 use crate::store::Store;
 
 /// A batch that could not be applied.
@@ -62,7 +58,7 @@ pub trait Apply<S: Store>: Send + Sync + 'static {
     message = "`{Self}` is not a message handler for this store",
     label = "expected a type that implements `Handler`",
     note = "implement `Handler<S>` with `async fn handle(&self, tx: &mut S::Conn, message: &Message) -> oncebox::Result`",
-    note = "a plain `async fn` or async closure goes into `.handler(..)` or `.typed(..)` instead of `.service(..)`"
+    note = "a plain `async fn` or async closure goes into `.each(..)` or `.each_json(..)` instead of `.with(..)`"
 )]
 pub trait Handler<S: Store>: Send + Sync + 'static {
     /// Applies one message inside the open transaction.
@@ -106,73 +102,13 @@ macro_rules! handler_alias {
 
 handler_alias! {
     /// An `async fn(&mut Conn, &Message) -> oncebox::Result`.
-    HandlerFn, 'm, &'m Message
+    EachFn, 'm, &'m Message
 }
 handler_alias! {
     /// An `async fn(&mut Conn, T) -> oncebox::Result`, where `T` is read from the JSON payload.
-    TypedFn<T>, , T
+    EachJsonFn<T>, , T
 }
 handler_alias! {
     /// An `async fn(&mut Conn, &[Message]) -> oncebox::Result`: set-based work over the fresh messages of a batch.
     BatchFn, 'm, &'m [Message]
-}
-
-/// [`Handler`] from a [`HandlerFn`].
-#[derive(Debug, Clone)]
-pub struct ByMessage<F>(pub F);
-
-impl<S: Store, F: HandlerFn<S>> Handler<S> for ByMessage<F> {
-    async fn handle(&self, tx: &mut S::Conn, message: &Message) -> Result<()> {
-        (self.0.clone())(tx, message).await
-    }
-}
-
-/// [`Handler`] from a [`TypedFn`].
-#[derive(Debug)]
-pub struct ByPayload<F, T> {
-    call: F,
-    payload: PhantomData<fn() -> T>,
-}
-
-impl<F, T> ByPayload<F, T> {
-    /// Wraps the function.
-    pub fn new(call: F) -> Self {
-        Self { call, payload: PhantomData }
-    }
-}
-
-impl<S, F, T> Handler<S> for ByPayload<F, T>
-where
-    S: Store,
-    F: TypedFn<S, T>,
-    T: DeserializeOwned + Send + 'static,
-{
-    async fn handle(&self, tx: &mut S::Conn, message: &Message) -> Result<()> {
-        let payload = message.json::<T>()?;
-        (self.call.clone())(tx, payload).await
-    }
-}
-
-/// [`Apply`] from a [`Handler`]: one message after another.
-#[derive(Debug, Clone)]
-pub struct OneByOne<H>(pub H);
-
-impl<S: Store, H: Handler<S>> Apply<S> for OneByOne<H> {
-    async fn apply(&self, conn: &mut S::Conn, fresh: &[Message]) -> Result<(), Failure> {
-        for (at, message) in fresh.iter().enumerate() {
-            cause::set_message(message);
-            self.0.handle(conn, message).await.map_err(|error| Failure { at: Some(at), error })?;
-        }
-        Ok(())
-    }
-}
-
-/// [`Apply`] from a [`BatchFn`].
-#[derive(Debug, Clone)]
-pub struct AsBatch<F>(pub F);
-
-impl<S: Store, F: BatchFn<S>> Apply<S> for AsBatch<F> {
-    async fn apply(&self, conn: &mut S::Conn, fresh: &[Message]) -> Result<(), Failure> {
-        (self.0.clone())(conn, fresh).await.map_err(Failure::of_batch)
-    }
 }

@@ -1,5 +1,6 @@
 //! The loop: claim → handler → position → commit, with lanes, isolation and the crash-loop guard.
 
+mod adapters;
 mod batch;
 mod claim;
 mod gate;
@@ -27,9 +28,7 @@ use std::sync::Arc;
 
 pub use claim::Receipt;
 pub use guard::Turn;
-pub use handler::{
-    Apply, AsBatch, BatchFn, ByMessage, ByPayload, Failure, Handler, HandlerFn, OneByOne, SendFn, TypedFn,
-};
+pub use handler::{Apply, BatchFn, EachFn, EachJsonFn, Failure, Handler, SendFn};
 pub use identity::{Identity, Limits, SelectError, Selector, SelectorSyntaxError, Unfit};
 pub use policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 pub use purge::purge_loop;

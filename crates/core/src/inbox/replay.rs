@@ -4,12 +4,12 @@ use super::claim::claim_one;
 use super::guard::Turn;
 use super::handler::Apply;
 use super::identity::Identity;
-use crate::error::{BoxError, describe};
+use crate::error::describe;
 use crate::message::Message;
 use crate::names::{ConsumerName, MessageId};
 use crate::outbox::cause;
 use crate::outbox::wake;
-use crate::store::{InboxStore, StoredDeadLetter};
+use crate::store::{InboxStore, StoreResult, StoredDeadLetter};
 
 /// How a replay ended.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub async fn replay<S: InboxStore, A: Apply<S>>(
     apply: &A,
     how: Replay<'_>,
     number: i64,
-) -> Result<Replayed, BoxError> {
+) -> StoreResult<Replayed> {
     let Some((mut txn, stored)) = store.take_dead(number).await? else {
         return Ok(Replayed::Gone);
     };

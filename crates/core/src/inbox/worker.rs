@@ -3,27 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use serde::de::DeserializeOwned;
-
 use super::Engine;
-use super::handler::{Apply, AsBatch, BatchFn, ByMessage, ByPayload, Handler, HandlerFn, OneByOne, TypedFn};
+use super::adapters::{AnyApply, AsBatch, ByMessage, ByPayload, OneByOne};
+use super::handler::{Apply, BatchFn, EachFn, EachJsonFn, Handler};
 use super::identity::Selector;
 use super::partition::Partition;
 use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use super::purge::purge_loop;
+use super::replay::{Replay, Replayed, replay};
 use super::settings::Settings;
 use crate::backoff;
-use crate::error::{BoxError, describe};
+use crate::error::{Error, describe};
 use crate::monitor::Monitor;
-use crate::names::{ConsumerName, NameError};
+use crate::names::ConsumerName;
 use crate::source::{Intake, Source, Stream};
 use crate::store::{InboxStore, Retention, Store};
 
-/// An inbox that is being described. Ends with one of [`Inbox::handler`], [`Inbox::typed`], [`Inbox::batch_handler`] or
-/// [`Inbox::service`].
+/// An inbox that is being described. Ends with one of [`Inbox::each`], [`Inbox::each_json`], [`Inbox::batch`] or
+/// [`Inbox::with`].
 #[derive(Debug, Clone)]
 pub struct Inbox<S> {
     store: S,
@@ -34,7 +35,7 @@ pub struct Inbox<S> {
 
 impl<S: Store> Inbox<S> {
     /// An inbox of this consumer in this store. The name is part of the dedupe key: choose it once.
-    pub fn new(consumer: impl Into<String>, store: S) -> Result<Self, NameError> {
+    pub fn new(consumer: impl Into<String>, store: S) -> Result<Self, Error> {
         Ok(Self {
             store,
             consumer: ConsumerName::new(consumer)?,
@@ -75,7 +76,7 @@ impl<S: Store> Inbox<S> {
 
     /// How large one transaction may grow.
     #[must_use]
-    pub fn batch(mut self, bounds: BatchBounds) -> Self {
+    pub fn batch_bounds(mut self, bounds: BatchBounds) -> Self {
         self.settings.batch = bounds;
         self
     }
@@ -130,54 +131,61 @@ impl<S: Store> Inbox<S> {
     }
 
     /// A handler for each message: `async fn(&mut Conn, &Message) -> oncebox::Result`, or an async closure.
-    pub fn handler<F: HandlerFn<S>>(self, handler: F) -> Worker<S, OneByOne<ByMessage<F>>> {
+    #[must_use]
+    pub fn each<F: EachFn<S>>(self, handler: F) -> Worker<S> {
         self.apply(OneByOne(ByMessage(handler)))
     }
 
-    /// A handler for each message's JSON payload: `async fn(&mut Conn, T) -> oncebox::Result`.
-    pub fn typed<F, T>(self, handler: F) -> Worker<S, OneByOne<ByPayload<F, T>>>
+    /// A handler for the JSON payload of each message: `async fn(&mut Conn, T) -> oncebox::Result`. A payload that is not
+    /// such JSON is rejected.
+    #[must_use]
+    pub fn each_json<F, T>(self, handler: F) -> Worker<S>
     where
-        F: TypedFn<S, T>,
+        F: EachJsonFn<S, T>,
         T: DeserializeOwned + Send + 'static,
     {
         self.apply(OneByOne(ByPayload::new(handler)))
     }
 
     /// A handler for the fresh messages of a batch: `async fn(&mut Conn, &[Message]) -> oncebox::Result`.
-    pub fn batch_handler<F: BatchFn<S>>(self, handler: F) -> Worker<S, AsBatch<F>> {
+    #[must_use]
+    pub fn batch<F: BatchFn<S>>(self, handler: F) -> Worker<S> {
         self.apply(AsBatch(handler))
     }
 
     /// A handler that is a type of its own.
-    pub fn service<H: Handler<S>>(self, handler: H) -> Worker<S, OneByOne<H>> {
+    #[must_use]
+    pub fn with<H: Handler<S>>(self, handler: H) -> Worker<S> {
         self.apply(OneByOne(handler))
     }
 
-    /// Anything that can apply a batch: what the methods above wrap handlers into.
-    pub fn apply<A: Apply<S>>(self, apply: A) -> Worker<S, A> {
+    /// A handler that applies whole batches and can say which message of a batch failed: what the methods above end in.
+    #[must_use]
+    pub fn apply<A: Apply<S>>(self, handler: A) -> Worker<S> {
+        let apply = AnyApply::new(handler);
         Worker { engine: Engine::new(self.store, apply, self.consumer, self.settings, self.monitor) }
     }
 }
 
 /// An inbox with its handler, ready to run.
-pub struct Worker<S, A> {
-    engine: Arc<Engine<S, A>>,
+pub struct Worker<S: Store> {
+    engine: Arc<Engine<S, AnyApply<S>>>,
 }
 
-impl<S, A> std::fmt::Debug for Worker<S, A> {
+impl<S: Store> std::fmt::Debug for Worker<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker").field("consumer", &self.engine.consumer).finish_non_exhaustive()
     }
 }
 
-impl<S: InboxStore, A: Apply<S>> Worker<S, A> {
+impl<S: InboxStore> Worker<S> {
     /// Applies what the source delivers until `shutdown` completes; then ends the transactions in flight, acknowledges
     /// what is done and returns. Purges old receipts meanwhile.
     pub async fn run(
         self,
         source: impl Source,
         shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), BoxError> {
+    ) -> Result<(), Error> {
         let stop = CancellationToken::new();
         let retention =
             vec![Retention { consumer: self.engine.consumer.clone(), keep: self.engine.settings.retention }];
@@ -198,16 +206,23 @@ impl<S: InboxStore, A: Apply<S>> Worker<S, A> {
             () = shutdown => None,
         };
         stop.cancel();
+        let panicked = |source| Error::Panic { what: "worker", source };
         if let Some(ended) = early {
-            return Ok(ended?);
+            return ended.map_err(panicked);
         }
-        serving.await?;
-        purge.await?;
-        Ok(())
+        serving.await.map_err(panicked)?;
+        purge.await.map_err(panicked)
     }
-}
 
-impl<S: InboxStore, A: Apply<S>> Worker<S, A> {
+    /// Runs the handler on a dead letter of this consumer and removes it, in one transaction. Under
+    /// [`OnFailure::ParkKey`] a letter does not pass an earlier one of its key.
+    pub async fn replay(&self, number: i64) -> Result<Replayed, Error> {
+        let Engine { store, apply, consumer, settings, .. } = &*self.engine;
+        let in_order = settings.on_failure == OnFailure::ParkKey;
+        let how = Replay { consumer, identity: &settings.identity, in_order };
+        Ok(replay(store, apply, how, number).await?)
+    }
+
     /// Applies what the source delivers until `stop`, and nothing else: for a process that purges on its own. A source
     /// that ends early is started again with backoff.
     pub async fn serve(self, source: impl Source, stop: CancellationToken) {

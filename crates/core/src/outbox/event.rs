@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::error::{BoxError, Result};
+use crate::error::Error;
 use crate::message::{Headers, Message};
 use crate::outbox::cause;
 use crate::outbox::wake;
@@ -202,19 +202,15 @@ pub struct EventRow<'a> {
 /// `S` is the store; it is inferred.
 pub trait Emit<S: Outbox> {
     /// Writes one event and returns its id.
-    fn emit(&mut self, event: Event) -> impl Future<Output = Result<Uuid, BoxError>> + Send;
+    fn emit(&mut self, event: Event) -> impl Future<Output = Result<Uuid, Error>> + Send;
 
     /// Writes many events at once, in their order.
-    fn emit_all(&mut self, events: &[Event]) -> impl Future<Output = Result<(), BoxError>> + Send;
+    fn emit_all(&mut self, events: &[Event]) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// What the implementations of [`Emit`] share: checks the events and writes them.
-pub async fn emit_all<S: Outbox>(conn: &mut S::Conn, events: &[Event]) -> Result<(), BoxError> {
-    let rows = events
-        .iter()
-        .map(Event::row)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| crate::error::reject(e.to_string()))?;
+pub async fn emit_all<S: Outbox>(conn: &mut S::Conn, events: &[Event]) -> Result<(), Error> {
+    let rows = events.iter().map(Event::row).collect::<Result<Vec<_>, _>>()?;
     S::write_events(conn, &rows).await?;
     wake::events_written();
     Ok(())

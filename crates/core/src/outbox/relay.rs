@@ -18,6 +18,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -27,7 +28,7 @@ use self::leases::Shards;
 use self::routes::Routes;
 
 use super::sink::{AnySink, Sink};
-use crate::error::BoxError;
+use crate::error::Error;
 use crate::inbox::BatchBounds;
 use crate::metrics::{self, Counter, Gauge};
 use crate::monitor::Monitor;
@@ -117,17 +118,17 @@ impl<S: OutboxAdmin> Relay<S> {
     }
 
     /// Publishes until `shutdown` completes; then waits for what is under way and gives its shards back.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), BoxError> {
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let stop = CancellationToken::new();
         let mut serving = tokio::spawn(self.serve(stop.clone()));
         tokio::select! {
             biased;
             () = shutdown => {}
             // Only a panic ends it before it is told to.
-            ended = &mut serving => return Ok(ended?),
+            ended = &mut serving => return ended.map_err(panicked),
         }
         stop.cancel();
-        Ok(serving.await?)
+        serving.await.map_err(panicked)
     }
 
     /// Publishes until `stop`; then waits for what is under way, for a bounded time, and gives its shards back. Also removes
@@ -170,6 +171,10 @@ impl<S> fmt::Debug for Relay<S> {
             .field("routes", &routes)
             .finish_non_exhaustive()
     }
+}
+
+fn panicked(source: JoinError) -> Error {
+    Error::Panic { what: "relay", source }
 }
 
 /// What the tasks of a relay share.

@@ -46,7 +46,7 @@ async fn nothing_is_parked_and_it_heals(class: ErrorClass, on_failure: OnFailure
     let fixture = Fixture::new().await;
     let (monitor, mended) = (Monitor::default(), Arc::new(AtomicBool::new(false)));
     let handler = Broken { class, mended: Arc::clone(&mended) };
-    let worker = inbox(&fixture).on_failure(on_failure).monitor(monitor.clone()).service(handler);
+    let worker = inbox(&fixture).on_failure(on_failure).monitor(monitor.clone()).with(handler);
     let partition = Partition::open(&worker).await;
     partition.push((0..30).map(|i| record(i, &format!("m{i}"), &format!("k{i}"))));
     eventually("it is red", || red(&monitor)).await;
@@ -80,7 +80,7 @@ async fn a_lock_that_is_in_everybodys_way_parks_nothing() {
 async fn a_tenant_without_a_schema_holds_back_nobody() {
     let fixture = Fixture::new().await;
     let inbox = inbox(&fixture).tenant(Selector::Header("tenant".into()));
-    let worker = inbox.handler(async |tx: &mut SqliteConnection, message: &Message| {
+    let worker = inbox.each(async |tx: &mut SqliteConnection, message: &Message| {
         record_effect(tx, message).await?;
         match message.tenant().as_str() {
             "ghost" => Err(of_class(ErrorClass::Environment)),
@@ -104,7 +104,7 @@ async fn when_every_message_fails_only_some_are_parked() {
     let fixture = Fixture::new().await;
     let (monitor, mended) = (Monitor::default(), Arc::new(AtomicBool::new(false)));
     let handler = Broken { class: ErrorClass::Failed, mended: Arc::clone(&mended) };
-    let worker = inbox(&fixture).monitor(monitor.clone()).service(handler);
+    let worker = inbox(&fixture).monitor(monitor.clone()).with(handler);
     let partition = Partition::open(&worker).await;
     partition.push((0..50).map(|i| record(i, &format!("m{i}"), &format!("k{i}"))));
     eventually("it is red", || red(&monitor)).await;
@@ -122,7 +122,7 @@ async fn when_every_message_fails_only_some_are_parked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_row_of_bad_messages_is_parked_if_others_succeed() {
     let fixture = Fixture::new().await;
-    let worker = inbox(&fixture).handler(async |tx: &mut SqliteConnection, message: &Message| {
+    let worker = inbox(&fixture).each(async |tx: &mut SqliteConnection, message: &Message| {
         record_effect(tx, message).await?;
         if message.id().as_str().starts_with("bad") { Err("cannot".into()) } else { Ok(()) }
     });
@@ -140,7 +140,7 @@ async fn a_long_row_of_bad_messages_is_parked_if_others_succeed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_too_large_for_something_is_made_smaller() {
     let fixture = Fixture::new().await;
-    let worker = inbox(&fixture).batch_handler(async |tx: &mut SqliteConnection, batch: &[Message]| {
+    let worker = inbox(&fixture).batch(async |tx: &mut SqliteConnection, batch: &[Message]| {
         for message in batch {
             record_effect(tx, message).await?;
         }
@@ -155,7 +155,7 @@ async fn a_batch_that_is_too_large_for_something_is_made_smaller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_in_its_own_way_uses_up_its_attempts() {
     let fixture = Fixture::new().await;
-    let worker = inbox(&fixture).handler(async |tx: &mut SqliteConnection, message: &Message| {
+    let worker = inbox(&fixture).each(async |tx: &mut SqliteConnection, message: &Message| {
         record_effect(tx, message).await?;
         if message.id().as_str() == "bad" { Err(of_class(ErrorClass::Transient)) } else { Ok(()) }
     });
@@ -172,8 +172,8 @@ async fn what_goes_away_while_others_are_tried_parks_nothing() {
     let tries = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&tries);
     let one_by_one = BatchBounds { messages: 1, bytes: 1 << 20 };
-    let inbox = inbox(&fixture).batch(one_by_one);
-    let worker = inbox.handler(async move |tx: &mut SqliteConnection, message: &Message| {
+    let inbox = inbox(&fixture).batch_bounds(one_by_one);
+    let worker = inbox.each(async move |tx: &mut SqliteConnection, message: &Message| {
         record_effect(tx, message).await?;
         // As many failures as it has attempts, and then no more.
         let blocked = message.id().as_str() == "m0" && counted.fetch_add(1, Ordering::SeqCst) < 3;
@@ -192,7 +192,7 @@ async fn a_database_that_is_away_never_counts() {
     let fixture = Fixture::new().await;
     let mended = Arc::new(AtomicBool::new(false));
     let handler = Broken { class: ErrorClass::Away, mended: Arc::clone(&mended) };
-    let worker = inbox(&fixture).service(handler);
+    let worker = inbox(&fixture).with(handler);
     let partition = Partition::open(&worker).await;
     partition.push([record(0, "m", "k")]);
     // Longer than its attempts would have lasted.

@@ -1,12 +1,14 @@
 //! Starts without progress, and the message that ends the process.
 
-use oncebox::store::Positions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use oncebox::{Backoff, BatchBounds, Inbox, Message, OnFailure, RetryPolicy, Settings, Turn, Worker};
-use oncebox::{Identity, Selector};
+use oncebox::sqlite::SqliteStore;
+use oncebox::store::Positions;
+use oncebox::{
+    Backoff, BatchBounds, Identity, Inbox, Message, OnFailure, RetryPolicy, Selector, Settings, Turn, Worker,
+};
 use sqlx::SqliteConnection;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
@@ -27,10 +29,8 @@ async fn die_at(fixture: &Fixture, offset: i64) {
     fixture.store.record_attempt(&owner, offset).await.unwrap();
 }
 
-fn worker(
-    fixture: &Fixture,
-) -> Worker<oncebox::sqlite::SqliteStore, impl oncebox::Apply<oncebox::sqlite::SqliteStore>> {
-    fixture.inbox().id(Selector::Header("id".into())).handler(record_effect)
+fn worker(fixture: &Fixture) -> Worker<SqliteStore> {
+    fixture.inbox().id(Selector::Header("id".into())).each(record_effect)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +80,7 @@ async fn a_halt_stays_a_halt_however_often_the_process_is_restarted() {
     for _ in 0..12 {
         let inbox =
             fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::Halt).retry(quick);
-        let worker = inbox.handler(async |_: &mut SqliteConnection, _: &Message| Err("cannot".into()));
+        let worker = inbox.each(async |_: &mut SqliteConnection, _: &Message| Err("cannot".into()));
         let partition = Partition::open(&worker).await;
         partition.push([record(0, "bad", "k")]);
         eventually("it halts", || partition.stream.stopped().is_some()).await;
@@ -99,7 +99,7 @@ async fn a_message_that_ends_the_process_halts_where_nothing_may_be_parked() {
     }
     let halting = || {
         let inbox = fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::Halt);
-        inbox.handler(record_effect)
+        inbox.each(record_effect)
     };
     for _ in 0..3 {
         let partition = Partition::open(&halting()).await;
@@ -130,7 +130,7 @@ async fn an_orderly_stop_while_a_suspect_is_retried_is_no_crash() {
         let calls = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&calls);
         let inbox = fixture.inbox().id(Selector::Header("id".into())).retry(slow);
-        let worker = inbox.handler(async move |_: &mut SqliteConnection, _: &Message| {
+        let worker = inbox.each(async move |_: &mut SqliteConnection, _: &Message| {
             counted.fetch_add(1, Ordering::SeqCst);
             Err("not yet".into())
         });
@@ -175,9 +175,9 @@ async fn a_suspect_runs_alone_in_the_process() {
         batch: BatchBounds { messages: 5, bytes: 1 << 20 },
         ..Settings::default()
     };
-    let suspects = fixture.inbox().settings(settings()).handler(handler(true));
+    let suspects = fixture.inbox().settings(settings()).each(handler(true));
     let neighbour = Inbox::new("neighbour", fixture.store.clone()).unwrap().settings(settings());
-    let neighbour = neighbour.handler(handler(false));
+    let neighbour = neighbour.each(handler(false));
     let (one, other) = (Partition::open(&suspects).await, Partition::open(&neighbour).await);
     for i in 0..60 {
         other.push([record(i, &format!("n{i}"), "k")]);

@@ -11,7 +11,7 @@ fn by_header() -> Selector {
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_in_one_batch_and_in_later_ones_are_skipped() {
     let fixture = Fixture::new().await;
-    let worker = fixture.inbox().id(by_header()).handler(record_effect);
+    let worker = fixture.inbox().id(by_header()).each(record_effect);
     let partition = Partition::open(&worker).await;
     partition.push([record(0, "a", "k"), record(1, "a", "k"), record(2, "b", "k")]);
     partition.settled(3).await;
@@ -28,10 +28,8 @@ async fn copies_in_one_batch_and_in_later_ones_are_skipped() {
 async fn two_consumers_have_a_receipt_each() {
     let fixture = Fixture::new().await;
     for consumer in ["one", "two"] {
-        let worker = oncebox::Inbox::new(consumer, fixture.store.clone())
-            .unwrap()
-            .id(by_header())
-            .handler(record_effect);
+        let worker =
+            oncebox::Inbox::new(consumer, fixture.store.clone()).unwrap().id(by_header()).each(record_effect);
         let partition = Partition::open(&worker).await;
         partition.push([record(0, "a", "k")]);
         partition.settled(1).await;
@@ -42,7 +40,7 @@ async fn two_consumers_have_a_receipt_each() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_id_of_two_tenants_is_two_messages() {
     let fixture = Fixture::new().await;
-    let worker = fixture.inbox().id(by_header()).tenant(Selector::Key).handler(record_effect);
+    let worker = fixture.inbox().id(by_header()).tenant(Selector::Key).each(record_effect);
     let partition = Partition::open(&worker).await;
     partition.push([record(0, "a", "acme"), record(1, "a", "zenith"), record(2, "a", "acme")]);
     partition.settled(3).await;
@@ -52,7 +50,7 @@ async fn the_same_id_of_two_tenants_is_two_messages() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_owner_reads_again_from_the_committed_offset_and_applies_nothing_twice() {
     let fixture = Fixture::new().await;
-    let worker = fixture.inbox().id(by_header()).handler(record_effect);
+    let worker = fixture.inbox().id(by_header()).each(record_effect);
     let records: Vec<_> = (0..20).map(|i| record(i, &format!("m{i}"), "k")).collect();
     let first = Partition::open(&worker).await;
     first.push(records[..10].to_vec());
@@ -69,7 +67,7 @@ async fn a_new_owner_reads_again_from_the_committed_offset_and_applies_nothing_t
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zombie_cannot_commit() {
     let fixture = Fixture::new().await;
-    let worker = fixture.inbox().id(by_header()).handler(record_effect);
+    let worker = fixture.inbox().id(by_header()).each(record_effect);
     let zombie = Partition::open(&worker).await;
     // It has begun for good; otherwise it might learn of the owner before it has a batch.
     zombie.push([record(0, "first", "k")]);
@@ -86,7 +84,7 @@ async fn a_zombie_cannot_commit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_without_its_id_is_dead_lettered_once_and_never_applied() {
     let fixture = Fixture::new().await;
-    let worker = fixture.inbox().id(Selector::Header("missing".into())).handler(record_effect);
+    let worker = fixture.inbox().id(Selector::Header("missing".into())).each(record_effect);
     for _ in 0..2 {
         let partition = Partition::open_at(worker.intake(), Some(0)).await;
         partition.push([record(0, "a", "k")]);

@@ -38,7 +38,7 @@ async fn picky_batch(tx: &mut SqliteConnection, batch: &[Message]) -> oncebox::R
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_among_good_ones_is_parked_and_the_good_ones_are_applied_in_order() {
     let fixture = Fixture::new().await;
-    let worker = inbox(&fixture).handler(picky);
+    let worker = inbox(&fixture).each(picky);
     let partition = Partition::open(&worker).await;
     partition
         .push((0..40).map(|i| record(i, &if i == 17 { "bad".to_owned() } else { format!("m{i}") }, "k")));
@@ -52,7 +52,7 @@ async fn poison_among_good_ones_is_parked_and_the_good_ones_are_applied_in_order
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_handler_that_tells_no_culprit_is_halved() {
     let fixture = Fixture::new().await;
-    let worker = inbox(&fixture).batch_handler(picky_batch);
+    let worker = inbox(&fixture).batch(picky_batch);
     let partition = Partition::open(&worker).await;
     partition.push(
         (0..64).map(|i| record(i, &if i % 31 == 5 { format!("bad{i}") } else { format!("m{i}") }, "k")),
@@ -65,7 +65,7 @@ async fn a_batch_handler_that_tells_no_culprit_is_halved() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panicking_handler_takes_only_its_message_with_it() {
     let fixture = Fixture::new().await;
-    let worker = inbox(&fixture).handler(async |tx: &mut SqliteConnection, message: &Message| {
+    let worker = inbox(&fixture).each(async |tx: &mut SqliteConnection, message: &Message| {
         record_effect(tx, message).await?;
         assert!(message.id().as_str() != "bad", "boom");
         Ok(())
@@ -82,7 +82,7 @@ async fn a_rejected_message_is_not_tried_again_and_a_retried_one_is() {
     let fixture = Fixture::new().await;
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
-    let worker = inbox(&fixture).handler(async move |tx: &mut SqliteConnection, message: &Message| {
+    let worker = inbox(&fixture).each(async move |tx: &mut SqliteConnection, message: &Message| {
         match (message.id().as_str(), counted.fetch_add(1, Ordering::SeqCst)) {
             ("never", _) => Err(reject("no such article")),
             ("later", call) if call < 3 => Err(retry_after(Duration::from_millis(1), "not yet")),
@@ -102,7 +102,7 @@ async fn a_rejected_message_is_not_tried_again_and_a_retried_one_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn park_key_parks_the_later_messages_of_that_key_and_only_those() {
     let fixture = Fixture::new().await;
-    let worker = inbox(&fixture).on_failure(OnFailure::ParkKey).handler(picky);
+    let worker = inbox(&fixture).on_failure(OnFailure::ParkKey).each(picky);
     let partition = Partition::open(&worker).await;
     partition.push([
         record(0, "a1", "a"),
@@ -121,7 +121,7 @@ async fn park_key_parks_the_later_messages_of_that_key_and_only_those() {
 #[tokio::test(flavor = "multi_thread")]
 async fn halt_stops_at_the_message_and_a_restart_goes_on_there() {
     let fixture = Fixture::new().await;
-    let worker = inbox(&fixture).on_failure(OnFailure::Halt).handler(picky);
+    let worker = inbox(&fixture).on_failure(OnFailure::Halt).each(picky);
     let partition = Partition::open(&worker).await;
     partition.push([record(0, "a", "k"), record(1, "bad", "k"), record(2, "b", "k")]);
     eventually("the partition stands still", || partition.stream.stopped().is_some()).await;
@@ -131,7 +131,7 @@ async fn halt_stops_at_the_message_and_a_restart_goes_on_there() {
     assert_eq!(fixture.dead().await, Vec::<String>::new());
     partition.close().await;
 
-    let mended = inbox(&fixture).handler(record_effect);
+    let mended = inbox(&fixture).each(record_effect);
     let partition = Partition::open(&mended).await;
     partition.push([record(1, "bad", "k"), record(2, "b", "k")]);
     partition.settled(3).await;
@@ -145,7 +145,7 @@ async fn what_was_in_the_way_is_tried_again() {
     let counted = Arc::clone(&calls);
     // A real busy answer, from a second writer that finds the lock held.
     let url = fixture.url.clone();
-    let worker = inbox(&fixture).handler(async move |tx: &mut SqliteConnection, message: &Message| {
+    let worker = inbox(&fixture).each(async move |tx: &mut SqliteConnection, message: &Message| {
         if counted.fetch_add(1, Ordering::SeqCst) < 2 {
             busy(&url).await?;
         }
@@ -171,7 +171,8 @@ async fn busy(url: &str) -> oncebox::Result {
 #[tokio::test(flavor = "multi_thread")]
 async fn small_batches_and_failures_keep_the_order_of_a_key() {
     let fixture = Fixture::new().await;
-    let worker = inbox(&fixture).batch(BatchBounds { messages: 7, bytes: 1 << 20 }).lanes(3).handler(picky);
+    let worker =
+        inbox(&fixture).batch_bounds(BatchBounds { messages: 7, bytes: 1 << 20 }).lanes(3).each(picky);
     let partition = Partition::open(&worker).await;
     partition.push((0..200).map(|i| {
         let id = if i % 23 == 3 { format!("bad{i}") } else { format!("{i}") };

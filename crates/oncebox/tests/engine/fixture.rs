@@ -1,13 +1,12 @@
 //! A store in a temporary folder, a source driven by hand, and an effect table.
 
-use oncebox::store::Migrate;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use oncebox::source::start_at;
 use oncebox::source::{Intake, OpenStream, Stream};
 use oncebox::sqlite::SqliteStore;
-use oncebox::{Apply, Inbox, Message, Record, StartPolicy, Worker};
+use oncebox::{Inbox, Message, Record, StartPolicy, Worker};
 use sqlx::{Connection, SqliteConnection};
 use tempfile::TempDir;
 
@@ -82,7 +81,7 @@ pub(crate) struct Partition {
 
 impl Partition {
     /// Opens partition 0 and starts it where a broker with everything still there would.
-    pub(crate) async fn open<A: Apply<SqliteStore>>(worker: &Worker<SqliteStore, A>) -> Self {
+    pub(crate) async fn open(worker: &Worker<SqliteStore>) -> Self {
         Self::open_at(worker.intake(), None).await
     }
 
@@ -96,7 +95,7 @@ impl Partition {
     }
 
     /// Opens partition 0 and leaves it to the test where it begins.
-    pub(crate) async fn acquire<A: Apply<SqliteStore>>(worker: &Worker<SqliteStore, A>) -> Self {
+    pub(crate) async fn acquire(worker: &Worker<SqliteStore>) -> Self {
         Self::acquire_with(worker.intake()).await
     }
 

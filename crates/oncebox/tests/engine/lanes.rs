@@ -22,10 +22,10 @@ async fn the_position_waits_for_the_slowest_lane() {
     let worker = fixture
         .inbox()
         .id(Selector::Header("id".into()))
-        .batch(BatchBounds { messages: 1, bytes: 1 << 20 })
+        .batch_bounds(BatchBounds { messages: 1, bytes: 1 << 20 })
         .lanes(4)
         .retry(patient)
-        .handler(async move |tx: &mut SqliteConnection, message: &Message| {
+        .each(async move |tx: &mut SqliteConnection, message: &Message| {
             if message.id().as_str() == "slow" && held.available_permits() == 0 {
                 return Err("not yet".into());
             }

@@ -1,17 +1,17 @@
 //! A position belongs to one log, and to one history of the database.
 
 use oncebox::Selector;
+use oncebox::Worker;
 use oncebox::source::{LogId, LogMark, Start};
 use oncebox::sqlite::SqliteStore;
 use oncebox::store::PositionKey;
 use oncebox::store::Positions;
-use oncebox::{Apply, Worker};
 use tokio::time::Instant;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
 
-fn worker(fixture: &Fixture) -> Worker<SqliteStore, impl Apply<SqliteStore>> {
-    fixture.inbox().id(Selector::Header("id".into())).handler(record_effect)
+fn worker(fixture: &Fixture) -> Worker<SqliteStore> {
+    fixture.inbox().id(Selector::Header("id".into())).each(record_effect)
 }
 
 fn key() -> PositionKey {

@@ -1,9 +1,8 @@
 //! Dead letters: whose they are, and in which order they are replayed.
 
-use oncebox::names::ConsumerName;
 use oncebox::source::OpenStream;
-use oncebox::{AsBatch, Message, OnFailure, Replay, Replayed, reject, replay};
-use oncebox::{Identity, Selector};
+use oncebox::sqlite::SqliteStore;
+use oncebox::{Inbox, Message, OnFailure, Replayed, Selector, Worker, reject};
 use sqlx::SqliteConnection;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
@@ -31,23 +30,21 @@ async fn numbers(fixture: &Fixture) -> Vec<i64> {
 async fn a_letter_is_replayed_by_its_own_consumer_and_in_the_order_of_its_key() {
     let fixture = Fixture::new().await;
     let inbox = fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::ParkKey);
-    let partition = Partition::open(&inbox.handler(picky)).await;
+    let partition = Partition::open(&inbox.each(picky)).await;
     partition.push([record(0, "bad", "k"), record(1, "second", "k"), record(2, "other", "l")]);
     partition.settled(3).await;
     assert_eq!(fixture.dead().await, ["bad", "second"]);
 
     let numbers = numbers(&fixture).await;
-    let identity = Identity::new(Selector::Header("id".into()), None);
-    let (own, foreign) = (ConsumerName::new("test").unwrap(), ConsumerName::new("billing").unwrap());
-    let by = async |consumer: &ConsumerName, in_order: bool, number: i64| {
-        let how = Replay { consumer, identity: &identity, in_order };
-        replay(&fixture.store, &AsBatch(mended), how, number).await.unwrap()
-    };
-    assert!(matches!(by(&foreign, true, numbers[0]).await, Replayed::OfAnother(of) if of == "test"));
-    assert!(matches!(by(&own, true, numbers[1]).await, Replayed::Behind(first) if first == numbers[0]));
+    let own = fixture.inbox().on_failure(OnFailure::ParkKey).batch(mended);
+    let foreign =
+        Inbox::new("billing", fixture.store.clone()).unwrap().on_failure(OnFailure::ParkKey).batch(mended);
+    let by = async |worker: &Worker<SqliteStore>, number: i64| worker.replay(number).await.unwrap();
+    assert!(matches!(by(&foreign, numbers[0]).await, Replayed::OfAnother(of) if of == "test"));
+    assert!(matches!(by(&own, numbers[1]).await, Replayed::Behind(first) if first == numbers[0]));
     assert_eq!(fixture.dead().await, ["bad", "second"], "both stay as they were");
-    assert!(matches!(by(&own, true, numbers[0]).await, Replayed::Applied));
-    assert!(matches!(by(&own, true, numbers[1]).await, Replayed::Applied));
+    assert!(matches!(by(&own, numbers[0]).await, Replayed::Applied));
+    assert!(matches!(by(&own, numbers[1]).await, Replayed::Applied));
     assert_eq!(fixture.effects().await, ["other", "bad", "second"]);
 }
 
@@ -55,14 +52,11 @@ async fn a_letter_is_replayed_by_its_own_consumer_and_in_the_order_of_its_key() 
 async fn an_order_can_be_overruled() {
     let fixture = Fixture::new().await;
     let inbox = fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::ParkKey);
-    let partition = Partition::open(&inbox.handler(picky)).await;
+    let partition = Partition::open(&inbox.each(picky)).await;
     partition.push([record(0, "bad", "k"), record(1, "second", "k")]);
     partition.settled(2).await;
-    let identity = Identity::new(Selector::Header("id".into()), None);
-    let consumer = ConsumerName::new("test").unwrap();
-    let how = Replay { consumer: &consumer, identity: &identity, in_order: false };
     let number = numbers(&fixture).await[1];
-    let replayed = replay(&fixture.store, &AsBatch(mended), how, number).await.unwrap();
+    let replayed = fixture.inbox().on_failure(OnFailure::Park).batch(mended).replay(number).await.unwrap();
     assert!(matches!(replayed, Replayed::Applied));
 }
 
@@ -70,7 +64,7 @@ async fn an_order_can_be_overruled() {
 async fn a_key_is_parked_without_positions_too() {
     let fixture = Fixture::new().await;
     let inbox = fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::ParkKey);
-    let worker = inbox.handler(picky);
+    let worker = inbox.each(picky);
     let stream = worker.intake().open(OpenStream {
         topic: "queue".into(),
         partition: 0,

@@ -1,6 +1,5 @@
 //! A store in a temporary folder, sinks that take notes, and relays that run until they are stopped.
 
-use oncebox::store::Migrate;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oncebox_core::error::BoxError;
+use oncebox_core::error::Error;
 use oncebox_core::outbox::{Emit, Event, EventRow, emit_all};
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -24,12 +24,12 @@ const WRITE_ONE: &str = "INSERT INTO oncebox_outbox (id, topic, key, payload, he
      VALUES ($1, $2, $3, $4, $5::text::json, $6, $7, $8)";
 
 impl Emit<PgStore> for PgConnection {
-    async fn emit(&mut self, event: Event) -> Result<Uuid, BoxError> {
+    async fn emit(&mut self, event: Event) -> Result<Uuid, Error> {
         emit_all::<PgStore>(self, std::slice::from_ref(&event)).await?;
         Ok(event.id())
     }
 
-    async fn emit_all(&mut self, events: &[Event]) -> Result<(), BoxError> {
+    async fn emit_all(&mut self, events: &[Event]) -> Result<(), Error> {
         emit_all::<PgStore>(self, events).await
     }
 }

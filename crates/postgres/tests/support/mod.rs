@@ -12,8 +12,8 @@ use oncebox_core::clock::Clock;
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::store::{
-    Advance, Claim, Migrate, Ownership, PositionKey, Progress, Purge, PurgePass, PurgeProgress, Purged,
-    Retention, Store, StoreResult,
+    Advance, Claim, Ownership, PositionKey, Progress, Purge, PurgePass, PurgeProgress, Purged, Retention,
+    Store, StoreResult,
 };
 use oncebox_postgres::PgStore;
 use sqlx::postgres::PgConnectOptions;

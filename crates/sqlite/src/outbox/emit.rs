@@ -3,7 +3,7 @@
 //! The bytes of many events travel as one blob and the rest as one JSON array that says where each key and payload lies in
 //! it: one statement, and one trip to SQLite's thread, for many events.
 
-use oncebox_core::error::BoxError;
+use oncebox_core::error::Error;
 use oncebox_core::outbox::{Emit, Event, EventRow};
 use oncebox_core::store::{StoreError, StoreResult};
 use serde_json::{Value, json};
@@ -46,12 +46,12 @@ const INSERT: &str = "INSERT INTO oncebox_outbox
 /// }
 /// ```
 impl Emit<SqliteStore> for SqliteConnection {
-    async fn emit(&mut self, event: Event) -> Result<Uuid, BoxError> {
+    async fn emit(&mut self, event: Event) -> Result<Uuid, Error> {
         oncebox_core::outbox::emit_all::<SqliteStore>(self, std::slice::from_ref(&event)).await?;
         Ok(event.id())
     }
 
-    async fn emit_all(&mut self, events: &[Event]) -> Result<(), BoxError> {
+    async fn emit_all(&mut self, events: &[Event]) -> Result<(), Error> {
         oncebox_core::outbox::emit_all::<SqliteStore>(self, events).await
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::{Emit, Event};
-use oncebox_core::store::{HeldEvent, Lease, Migrate, Outbox, ParkedEvent, SHARDS, Settlement, StoredEvent};
+use oncebox_core::store::{HeldEvent, Lease, Outbox, ParkedEvent, SHARDS, Settlement, StoredEvent};
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};
@@ -47,7 +47,8 @@ impl File {
     pub(crate) async fn emit(&self, topic: &str, keys: &[&str]) -> TestResult {
         let event = |(at, key): (usize, &&str)| Event::to(topic).key(key).bytes(at.to_string());
         let events: Vec<Event> = keys.iter().enumerate().map(event).collect();
-        self.beside().await?.emit_all(&events).await
+        self.beside().await?.emit_all(&events).await?;
+        Ok(())
     }
 
     /// A relay that owns all shards.

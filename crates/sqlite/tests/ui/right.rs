@@ -26,12 +26,12 @@ fn inbox(store: &SqliteStore) -> Inbox<SqliteStore> {
 }
 
 fn handlers(store: &SqliteStore) {
-    inbox(store).handler(by_message);
-    inbox(store).typed(by_payload);
-    inbox(store).batch_handler(by_batch);
+    inbox(store).each(by_message);
+    inbox(store).each_json(by_payload);
+    inbox(store).batch(by_batch);
     // A closure needs no annotation, and may own what it uses.
     let rate = Arc::new(7);
-    inbox(store).handler(async move |tx, message| {
+    inbox(store).each(async move |tx, message| {
         let _ = (*rate, message.id());
         sqlx::query("SELECT 1").execute(tx).await?;
         Ok(())

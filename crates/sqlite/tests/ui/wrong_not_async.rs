@@ -10,7 +10,7 @@ fn handler(_tx: &mut SqliteConnection, _message: &Message) -> Result {
 }
 
 fn register(inbox: Inbox<SqliteStore>) {
-    inbox.handler(handler);
+    inbox.each(handler);
 }
 
 fn main() {

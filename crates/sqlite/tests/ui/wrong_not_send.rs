@@ -13,7 +13,7 @@ async fn handler(tx: &mut SqliteConnection, _message: &Message) -> Result {
 }
 
 fn register(inbox: Inbox<SqliteStore>) {
-    inbox.handler(handler);
+    inbox.each(handler);
 }
 
 fn main() {

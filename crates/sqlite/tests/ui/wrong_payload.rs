@@ -12,7 +12,7 @@ async fn handler(_tx: &mut SqliteConnection, _order: Order) -> Result {
 }
 
 fn register(inbox: Inbox<SqliteStore>) {
-    inbox.typed(handler);
+    inbox.each_json(handler);
 }
 
 fn main() {

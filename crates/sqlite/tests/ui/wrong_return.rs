@@ -11,7 +11,7 @@ async fn handler(tx: &mut SqliteConnection, _message: &Message) -> std::result::
 }
 
 fn register(inbox: Inbox<SqliteStore>) {
-    inbox.handler(handler);
+    inbox.each(handler);
 }
 
 fn main() {

@@ -8,7 +8,7 @@ use sqlx::SqliteConnection;
 struct Deduct;
 
 fn register(inbox: Inbox<SqliteStore>) {
-    inbox.service(Deduct);
+    inbox.with(Deduct);
 }
 
 fn main() {

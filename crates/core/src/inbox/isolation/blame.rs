@@ -1,6 +1,5 @@
 //! A message failed alone: is it tried again, given up, or is something else to blame?
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +50,7 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
         let failures = part.failures;
         let item = &batch.items[part.range.start];
         let reason = describe(error.as_ref());
-        let outcome = outcome_of(error.as_ref());
+        let outcome = Outcome::of(error.as_ref());
         let rejected = matches!(outcome, Some(Outcome::Reject { .. }));
         let attempts = match blame {
             Blame::Message => self.settings.retry.attempts,
@@ -94,16 +93,4 @@ impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
         error!(position = %batch.partition.key, id = %item, attempts = failures, reason, "the message is given up: see `oncebox dead list`");
         Next::Park(reason)
     }
-}
-
-/// What the handler asked for, even when it was wrapped by a context.
-fn outcome_of(error: &(dyn Error + 'static)) -> Option<Outcome> {
-    let mut cause = Some(error);
-    while let Some(inner) = cause {
-        if let Some(outcome) = inner.downcast_ref::<Outcome>() {
-            return Some(outcome.clone());
-        }
-        cause = inner.source();
-    }
-    None
 }

@@ -157,11 +157,9 @@ fn by_key(events: &[OutgoingEvent]) -> Vec<Vec<(usize, OutgoingEvent)>> {
 
 fn delivery(result: Result) -> Delivery {
     let Err(error) = result else { return Delivery::Delivered };
-    match error.downcast_ref::<Outcome>() {
-        Some(Outcome::Reject { reason }) => Delivery::Reject { error: reason.clone() },
-        Some(Outcome::RetryAfter { delay, reason }) => {
-            Delivery::Retry { error: reason.clone(), after: Some(*delay) }
-        }
+    match Outcome::of(error.as_ref()) {
+        Some(Outcome::Reject { reason }) => Delivery::Reject { error: reason },
+        Some(Outcome::RetryAfter { delay, reason }) => Delivery::Retry { error: reason, after: Some(delay) },
         _ => Delivery::Retry { error: describe(error.as_ref()), after: None },
     }
 }
