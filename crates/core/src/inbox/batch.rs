@@ -8,7 +8,6 @@ use tracing::{error, info, warn};
 
 use super::Engine;
 use super::guard::Guarded;
-use super::handler::Apply;
 use super::isolation::{Blame, Next, Others, cut};
 use super::item::Item;
 use super::partition::Partition;
@@ -67,7 +66,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) health: &'a LoopHandle,
 }
 
-impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+impl<S: InboxStore> Engine<S> {
     /// Settles all messages in their order, or says why not.
     pub(crate) async fn finish(self: &Arc<Self>, batch: Batch<'_>) -> End {
         let Batch { partition, items, health, .. } = batch;

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use super::Engine;
 use super::batch::{Batch, End};
 use super::guard::{CrashGuard, Guarded};
-use super::handler::Apply;
 use super::item::Item;
 use super::partition::Partition;
 use super::policy::BatchBounds;
 use crate::message::Record;
 use crate::store::InboxStore;
 
-impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+impl<S: InboxStore> Engine<S> {
     /// Runs a lane until its stream closes or stops. Returns why it stands still, if it does.
     pub(crate) async fn run_lane(
         self: Arc<Self>,

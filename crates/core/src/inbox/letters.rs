@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use bytes::Bytes;
 
 use super::Engine;
-use super::handler::Apply;
 use super::item::Item;
 use super::partition::Partition;
 use super::policy::{OnFailure, StalePolicy};
@@ -14,7 +13,7 @@ use crate::message::Message;
 use crate::names::Tenant;
 use crate::store::{DeadLetter, InboxStore};
 
-impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+impl<S: InboxStore> Engine<S> {
     /// Moves the fresh messages that must not be applied now to the dead letters.
     pub(super) async fn set_aside(
         &self,

@@ -39,27 +39,29 @@ pub use worker::{Inbox, Worker};
 
 use crate::monitor::Monitor;
 use crate::names::ConsumerName;
+use crate::store::Store;
+use adapters::AnyApply;
 use gate::Gate;
 use isolation::Streak;
 use meters::Meters;
 pub(crate) use partition::Partition;
 
 /// What the tasks of one consumer share.
-pub(crate) struct Engine<S, A> {
-    pub(crate) store: S,
-    pub(crate) apply: A,
-    pub(crate) consumer: ConsumerName,
-    pub(crate) settings: Settings,
-    pub(crate) monitor: Monitor,
-    pub(crate) meters: Meters,
+struct Engine<S: Store> {
+    store: S,
+    apply: AnyApply<S>,
+    consumer: ConsumerName,
+    settings: Settings,
+    monitor: Monitor,
+    meters: Meters,
     gate: Gate,
     streak: Streak,
 }
 
-impl<S, A> Engine<S, A> {
-    pub(crate) fn new(
+impl<S: Store> Engine<S> {
+    fn new(
         store: S,
-        apply: A,
+        apply: AnyApply<S>,
         consumer: ConsumerName,
         settings: Settings,
         monitor: Monitor,

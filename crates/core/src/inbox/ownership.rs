@@ -8,7 +8,6 @@ use tracing::{debug, error, info, warn};
 
 use super::Engine;
 use super::guard::CrashGuard;
-use super::handler::Apply;
 use super::partition::Partition;
 use crate::backoff;
 use crate::error::describe;
@@ -29,7 +28,7 @@ impl Drop for ClosedOnDrop {
     }
 }
 
-impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+impl<S: InboxStore> Engine<S> {
     pub(crate) async fn run_partition(self: Arc<Self>, partition: Arc<Partition>) {
         let _closed = ClosedOnDrop(Arc::clone(&partition));
         let place = format!("{}/{}", partition.key.topic, partition.key.partition);

@@ -89,7 +89,7 @@ impl From<StoreError> for Trouble {
     }
 }
 
-impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+impl<S: InboxStore> Engine<S> {
     /// Runs a range of items as one transaction in a task of its own: whoever waits for it may go away, the transaction
     /// still ends as it should, and a panicking handler takes only its transaction with it.
     pub(crate) async fn transact(

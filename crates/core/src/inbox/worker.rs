@@ -169,7 +169,7 @@ impl<S: Store> Inbox<S> {
 
 /// An inbox with its handler, ready to run.
 pub struct Worker<S: Store> {
-    engine: Arc<Engine<S, AnyApply<S>>>,
+    engine: Arc<Engine<S>>,
 }
 
 impl<S: Store> std::fmt::Debug for Worker<S> {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::Engine;
-use super::handler::Apply;
 use super::item::Item;
 use super::partition::Partition;
 use super::policy::OnFailure;
@@ -55,7 +54,7 @@ impl<'s> Guarded<'s> {
     }
 }
 
-impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+impl<S: InboxStore> Engine<S> {
     /// Runs a message alone in the process. If the process ends meanwhile, the attempt stays behind; whatever else happens,
     /// it is taken back.
     pub(super) async fn transact_alone(

@@ -9,7 +9,6 @@ use super::probe::Others;
 use crate::error::{BoxError, Outcome, describe};
 use crate::inbox::Engine;
 use crate::inbox::batch::{Batch, Part};
-use crate::inbox::handler::Apply;
 use crate::inbox::policy::OnFailure;
 use crate::store::InboxStore;
 
@@ -37,7 +36,7 @@ pub(in crate::inbox) enum Blame {
     Unsure,
 }
 
-impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+impl<S: InboxStore> Engine<S> {
     /// The one message of this part has failed, and that counts.
     pub(in crate::inbox) async fn blame(
         self: &Arc<Self>,

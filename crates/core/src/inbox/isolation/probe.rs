@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::inbox::Engine;
 use crate::inbox::batch::Batch;
 use crate::inbox::guard::Guarded;
-use crate::inbox::handler::Apply;
 use crate::inbox::item::Item;
 use crate::inbox::partition::Partition;
 use crate::inbox::receipt::ReceiptKey;
@@ -30,7 +29,7 @@ pub(in crate::inbox) enum Others {
     Unknown,
 }
 
-impl<S: InboxStore, A: Apply<S>> Engine<S, A> {
+impl<S: InboxStore> Engine<S> {
     /// Tries a few messages behind this one. What the handler does with them is rolled back.
     pub(in crate::inbox) async fn how_others_do(self: &Arc<Self>, batch: Batch<'_>, failed: usize) -> Others {
         let mut answer = Others::Unknown;
