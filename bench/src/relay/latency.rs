@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use oncebox::kafka::Kafka;
+use oncebox::outbox::events_committed;
 use oncebox::postgres::PgStore;
-use oncebox::{Emit, Event, Relay, events_committed};
+use oncebox::{Emit, Event, Relay};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::oneshot;
 

@@ -83,7 +83,7 @@ pub(crate) fn unreachable(error: &oncebox_kafka::Error) -> Failure {
 /// Looks at brokers, topics and their retention. False if no broker answers.
 pub(crate) async fn check(config: &Config) -> (Vec<Finding>, bool) {
     let Some(kafka) = &config.kafka else { return (Vec::new(), true) };
-    let subject = "kafka".to_owned();
+    let subject = "kafka";
     let asked = match load::kafka(kafka).admin(ANSWER_TIMEOUT) {
         Ok(admin) => admin.cluster().await.map(|cluster| (admin, cluster)),
         Err(e) => Err(e),
@@ -92,12 +92,12 @@ pub(crate) async fn check(config: &Config) -> (Vec<Finding>, bool) {
         Ok(reached) => reached,
         Err(e) => {
             let detail = format!("{e}. Check kafka.brokers and the security properties");
-            return (vec![Finding { level: FindingLevel::Error, subject, detail }], false);
+            return (vec![Finding::error(subject, detail)], false);
         }
     };
     let version = oncebox_kafka::librdkafka_version();
     let detail = format!("{} answers (librdkafka {version})", cluster.brokers.join(", "));
-    let mut findings = vec![Finding { level: FindingLevel::Ok, subject, detail }];
+    let mut findings = vec![Finding::ok(subject, detail)];
     for inbox in &config.inboxes {
         for topic in &inbox.topics {
             findings.push(check_topic(&admin, topic, inbox).await);
@@ -111,10 +111,9 @@ async fn check_topic(admin: &Admin, topic: &str, inbox: &InboxConfig) -> Finding
     let partitions = match admin.partitions(topic).await {
         Ok(Some(partitions)) => partitions,
         Ok(None) => {
-            let detail = "does not exist; create it, or correct inbox.topics".to_owned();
-            return Finding { level: FindingLevel::Error, subject, detail };
+            return Finding::error(subject, "does not exist; create it, or correct inbox.topics");
         }
-        Err(e) => return Finding { level: FindingLevel::Error, subject, detail: e.to_string() },
+        Err(e) => return Finding::error(subject, e.to_string()),
     };
     let (level, detail) = match retention_problem(admin, topic, inbox).await {
         Ok(None) => (FindingLevel::Ok, format!("{partitions} partitions, kept shorter than receipts")),

@@ -1,5 +1,8 @@
 //! Reads the configuration file.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 
 use oncebox_config::{
@@ -46,36 +49,31 @@ fn parse(text: &str) -> Result<Config, Problems> {
 
 /// The engine's settings of an inbox.
 pub(crate) fn settings(config: &Config, inbox: &InboxConfig) -> Settings {
-    Settings {
-        identity: inbox.identity.clone(),
-        start: inbox.start,
-        batch: inbox.batch,
-        lanes: inbox.lanes,
-        retry: inbox.retry,
-        crash_limit: inbox.crash_limit,
-        on_failure: inbox.on_failure,
-        stale: inbox.stale,
-        retention: inbox.retention,
-        purge_every: config.purge.every,
-        ..Settings::default()
-    }
+    let mut settings = Settings::default();
+    settings.identity = inbox.identity.clone();
+    settings.start = inbox.start;
+    settings.batch = inbox.batch;
+    settings.lanes = inbox.lanes;
+    settings.retry = inbox.retry;
+    settings.crash_limit = inbox.crash_limit;
+    settings.on_failure = inbox.on_failure;
+    settings.stale = inbox.stale;
+    settings.retention = inbox.retention;
+    settings.purge_every = config.purge.every;
+    settings
 }
 
 /// The settings of the relay. Its name says where it runs.
 pub(crate) fn relay_settings(outbox: &OutboxConfig) -> RelaySettings {
-    let default = RelaySettings::default();
-    let name = match nix::unistd::gethostname() {
-        Ok(host) => format!("{} on {}", default.name, host.to_string_lossy()),
-        Err(_) => default.name,
-    };
-    RelaySettings {
-        name,
-        source: outbox.source.clone(),
-        keep: outbox.keep,
-        lease: outbox.lease,
-        batch: outbox.batch,
-        poll: default.poll,
+    let mut settings = RelaySettings::default();
+    if let Ok(host) = nix::unistd::gethostname() {
+        settings.name = format!("{} on {}", settings.name, host.to_string_lossy());
     }
+    settings.source = outbox.source.clone();
+    settings.keep = outbox.keep;
+    settings.lease = outbox.lease;
+    settings.batch = outbox.batch;
+    settings
 }
 
 /// The Kafka client of the configuration.
@@ -88,7 +86,13 @@ pub(crate) fn kafka(config: &KafkaConfig) -> Kafka {
 
 /// The sink of a webhook.
 pub(crate) fn webhook(config: &WebhookConfig) -> Result<ByEvent<Webhook>, oncebox_webhook::Error> {
-    let mut webhook = Webhook::to(config.url.expose())?.timeout(config.timeout).at_once(config.at_once);
+    let mut webhook = Webhook::to(config.url.expose())?;
+    if let Some(timeout) = config.timeout {
+        webhook = webhook.timeout(timeout);
+    }
+    if let Some(requests) = config.at_once {
+        webhook = webhook.at_once(requests);
+    }
     if let Some(secret) = &config.secret {
         webhook = webhook.secret(secret.expose())?;
     }
@@ -96,46 +100,4 @@ pub(crate) fn webhook(config: &WebhookConfig) -> Result<ByEvent<Webhook>, oncebo
         webhook = webhook.header(name, value.expose())?;
     }
     Ok(webhook.into_sink().retry(config.retry))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BASE: &str = "[store]\nurl = \"sqlite://x\"\n[kafka]\nbrokers = \"k\"\n[kafka.properties]\n";
-
-    #[test]
-    fn every_reserved_property_is_named_with_its_line() {
-        let reserved: Vec<_> = oncebox_kafka::reserved_properties().collect();
-        let lines = reserved.iter().map(|name| format!("\"{name}\" = \"1\"\n"));
-        let text =
-            format!("{BASE}{}\"statistics.interval.ms\" = 0\nlisten = [1]\n", lines.collect::<String>());
-        let problems = parse(&text).unwrap_err();
-        let found: Vec<_> = problems.iter().map(|problem| (problem.line, problem.key.clone())).collect();
-        let names = reserved.into_iter().chain(["statistics.interval.ms", "listen"]);
-        let expected: Vec<_> =
-            names.zip(6..).map(|(name, line)| (line, format!("kafka.properties.\"{name}\""))).collect();
-        assert_eq!(found, expected);
-        let said = problems.to_string();
-        for fix in
-            ["use `brokers` under [kafka]", "use `group` under [[inbox]]", "use `start` under [[inbox]]"]
-        {
-            assert!(said.contains(fix), "{said}");
-        }
-    }
-
-    #[test]
-    fn placeholders_of_sqlite_are_refused_on_sqlite_only() {
-        let inbox = "[[inbox]]\nconsumer = \"a\"\ntopics = [\"t\"]\nid = \"key\"\n\
-                     handler.each = [\"SELECT :payload ? 'a'\"]\n";
-        let text = format!("{BASE}{inbox}");
-        let problems = parse(&text).unwrap_err();
-        assert!(
-            problems.to_string().contains(
-                ":10: inbox[0].handler.each[0]: `?` is a placeholder that nobody binds; use one of :id"
-            ),
-            "{problems}"
-        );
-        assert!(parse(&text.replace("sqlite://x", "postgres://db/x")).is_ok());
-    }
 }

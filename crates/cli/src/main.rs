@@ -8,6 +8,8 @@ mod cluster;
 mod commands;
 mod demo;
 mod exit;
+#[cfg(feature = "failpoints")]
+mod failpoint;
 mod http;
 mod interrupt;
 mod load;
@@ -27,6 +29,8 @@ use exit::{Answer, CommandResult, Exit};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     panics::install(cli.log_format);
+    #[cfg(feature = "failpoints")]
+    failpoint::install();
     if let Err(error) = logging::init(cli.log_format, cli.log.as_deref(), &cli.command) {
         output::note(&format!("error: {error}"));
         return ExitCode::from(2);

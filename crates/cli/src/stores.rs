@@ -54,11 +54,11 @@ where
     match config.kind {
         StoreKind::Postgres => {
             let by_day = config.partition_receipts == PartitionReceipts::Day;
-            let store = PgStore::builder(url)
-                .max_connections(config.max_connections)
-                .partition_receipts(by_day)
-                .connect()
-                .await?;
+            let mut builder = PgStore::builder(url).partition_receipts(by_day);
+            if let Some(most) = config.max_connections {
+                builder = builder.max_connections(most);
+            }
+            let store = builder.connect().await?;
             command.run(store).await
         }
         StoreKind::Sqlite => command.run(SqliteStore::connect(url).await?).await,

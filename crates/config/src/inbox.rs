@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use oncebox_core::inbox::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
-use oncebox_core::inbox::{Identity, Selector};
+use oncebox_core::inbox::{
+    BatchBounds, Identity, OnFailure, RetryPolicy, Selector, SelectorSyntaxError, Settings, StalePolicy,
+    StartPolicy,
+};
 use oncebox_core::names::ConsumerName;
 use oncebox_core::outbox::check_topic;
 use oncebox_sql::{Handler, PayloadKind};
@@ -13,7 +15,7 @@ use super::handler;
 use super::reader::{Entry, Section};
 use super::store::StoreKind;
 
-/// `[[inbox]]`: one consumer, its topics and what its messages do.
+/// `[[inbox]]`: one consumer, its topics and what its messages do. The defaults are those of [`Settings`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxConfig {
     /// `consumer`: the name in the dedupe key. Required; to rename it makes every message fresh again.
@@ -24,26 +26,26 @@ pub struct InboxConfig {
     pub topics: Vec<String>,
     /// `id` (required) and `tenant` (optional): where they are in a message.
     pub identity: Identity,
-    /// `start`: where to begin when no position is known: `earliest` (default), `latest` or `fail`.
+    /// `start`: where to begin when no position is known: `earliest`, `latest`, `group` or `fail`.
     pub start: StartPolicy,
-    /// `batch`: how large a transaction may grow. Default `{ messages = 500, bytes = "4MiB" }`.
+    /// `batch`: how large a transaction may grow.
     pub batch: BatchBounds,
-    /// `lanes`: how many keys of one partition are worked on side by side, 1 (default) to 64.
+    /// `lanes`: how many keys of one partition are worked on side by side, 1 to 64.
     pub lanes: usize,
-    /// `retry`: how often and how fast. Default `{ attempts = 5, backoff = "200ms..30s" }`.
+    /// `retry`: how often and how fast.
     pub retry: RetryPolicy,
     /// `crash_limit`: starts without progress before messages are run one at a time, to find the one that kills the
-    /// process. Default 3.
+    /// process.
     pub crash_limit: u32,
-    /// `payload`: what `:payload` is. Default `json`.
+    /// `payload`: what `:payload` is.
     pub payload: PayloadKind,
-    /// `on_failure`: `park` (default), `park-key` or `halt`.
+    /// `on_failure`: `park`, `park-key` or `halt`.
     pub on_failure: OnFailure,
-    /// `retention`: how long receipts are kept, the dedupe horizon. Default `7d`, at least `1m`.
+    /// `retention`: how long receipts are kept, the dedupe horizon. At least `1m`.
     pub retention: Duration,
-    /// `retention_check`: what to do if the topic keeps messages longer than `retention`. Default `warn`.
+    /// `retention_check`: what to do if the topic keeps messages longer than `retention`.
     pub retention_check: RetentionCheck,
-    /// `stale`: what to do with a message older than the purged receipts: `apply` (default) or `park`.
+    /// `stale`: what to do with a message older than the purged receipts: `apply` or `park`.
     pub stale: StalePolicy,
     /// `[inbox.handler]`: what a message does. Required.
     pub handler: Handler,
@@ -59,13 +61,12 @@ pub enum RetentionCheck {
     Refuse,
 }
 
-const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
 pub(super) fn read(
     mut section: Section<'_, '_>,
     store: Option<StoreKind>,
     taken: &mut Taken,
 ) -> Option<InboxConfig> {
+    let default = Settings::default();
     let consumer = section
         .required("consumer", "it is missing", "give the consumer a stable name, such as \"stock\"")
         .and_then(|entry| Some((consumer(&entry)?, entry)));
@@ -88,24 +89,23 @@ pub(super) fn read(
         ("group", StartPolicy::Group),
         ("fail", StartPolicy::Fail),
     ];
-    let start = section.or("start", StartPolicy::default(), |e| e.choice(&start));
-    let batch = section.or("batch", BatchBounds::default(), |e| {
-        Some(bounds::batch(e.into_section()?, BatchBounds::default()))
+    let start = section.or("start", default.start, |e| e.choice(&start));
+    let batch = section.or("batch", default.batch, |e| Some(bounds::batch(e.into_section()?, default.batch)));
+    let lanes = section
+        .or("lanes", default.lanes, |e| e.integer(&(1..=64)).and_then(|lanes| usize::try_from(lanes).ok()));
+    let retry = section.or("retry", default.retry, |e| Some(bounds::retry(e.into_section()?, default.retry)));
+    let crash_limit = section.or("crash_limit", default.crash_limit, |e| {
+        e.integer(&(1..=1000)).and_then(|limit| u32::try_from(limit).ok())
     });
-    let lanes = section.or("lanes", 1, |e| e.integer(&(1..=64)));
-    let retry = section.or("retry", RetryPolicy::default(), |e| {
-        Some(bounds::retry(e.into_section()?, RetryPolicy::default()))
-    });
-    let crash_limit = section.or("crash_limit", 3, |e| e.integer(&(1..=1000)));
     let payload = [("json", PayloadKind::Json), ("text", PayloadKind::Text), ("bytes", PayloadKind::Bytes)];
     let payload = section.or("payload", PayloadKind::default(), |e| e.choice(&payload));
     let on_failure = [("park", OnFailure::Park), ("park-key", OnFailure::ParkKey), ("halt", OnFailure::Halt)];
-    let on_failure = section.or("on_failure", OnFailure::default(), |e| e.choice(&on_failure));
-    let retention = section.or("retention", WEEK, |e| duration(&e, Duration::from_secs(60)));
+    let on_failure = section.or("on_failure", default.on_failure, |e| e.choice(&on_failure));
+    let retention = section.or("retention", default.retention, |e| duration(&e, Duration::from_secs(60)));
     let check = [("warn", RetentionCheck::Warn), ("refuse", RetentionCheck::Refuse)];
     let retention_check = section.or("retention_check", RetentionCheck::default(), |e| e.choice(&check));
     let stale = [("apply", StalePolicy::Apply), ("park", StalePolicy::Park)];
-    let stale = section.or("stale", StalePolicy::default(), |e| e.choice(&stale));
+    let stale = section.or("stale", default.stale, |e| e.choice(&stale));
     let handler = section
         .required(
             "handler",
@@ -124,9 +124,9 @@ pub(super) fn read(
         identity: Identity::new(id?, tenant),
         start,
         batch,
-        lanes: usize::try_from(lanes).ok()?,
+        lanes,
         retry,
-        crash_limit: u32::try_from(crash_limit).ok()?,
+        crash_limit,
         payload,
         on_failure,
         retention,
@@ -182,7 +182,7 @@ fn consumer(entry: &Entry<'_, '_>) -> Option<ConsumerName> {
 fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {
     let text = entry.text()?;
     text.parse()
-        .map_err(|error: oncebox_core::inbox::SelectorSyntaxError| {
+        .map_err(|error: SelectorSyntaxError| {
             entry.report(error.to_string(), "write one of these");
         })
         .ok()

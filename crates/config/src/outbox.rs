@@ -8,20 +8,20 @@ use oncebox_core::outbox::RelaySettings;
 use super::bounds::{self, duration, duration_within};
 use super::reader::{Entry, Section};
 
-/// `[outbox]`: publishing the events that handlers and applications emit.
+/// `[outbox]`: publishing the events that handlers and applications emit. The defaults are those of [`RelaySettings`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxConfig {
     /// `relay`: publish them, to the `[[webhook]]` whose topics fit or else to `[kafka]`. Default false.
     pub relay: bool,
-    /// `keep`: how long published events stay. Default `0s`: they are deleted at once.
+    /// `keep`: how long published events stay; `0s` deletes them at once.
     pub keep: Duration,
-    /// `source`: the CloudEvents source of events that name none. Default `oncebox`.
+    /// `source`: the CloudEvents source of events that name none.
     pub source: String,
-    /// `lease`: how long a shard stays with a relay that is not heard of. Default `10s`, from `2s` to `5m`.
+    /// `lease`: how long a shard stays with a relay that is not heard of, from `2s` to `5m`.
     pub lease: Duration,
     /// `max_age`: how old the oldest unpublished event may get before `/healthz` turns red. Default `5m`.
     pub max_age: Duration,
-    /// `batch`: how much the relay reads at once. Default `{ messages = 4000, bytes = "4MiB" }`.
+    /// `batch`: how much the relay reads at once.
     pub batch: BatchBounds,
 }
 

@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use oncebox_core::inbox::Settings;
+
 use super::bounds::duration;
 use super::reader::Section;
 
@@ -19,13 +21,13 @@ pub struct HttpConfig {
 /// `[purge]`: removing receipts older than the retention of their consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeConfig {
-    /// `every`: how often. Default `1h`.
+    /// `every`: how often. The default is that of [`Settings::purge_every`].
     pub every: Duration,
 }
 
 impl Default for PurgeConfig {
     fn default() -> Self {
-        Self { every: Duration::from_secs(60 * 60) }
+        Self { every: Settings::default().purge_every }
     }
 }
 

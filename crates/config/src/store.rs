@@ -11,8 +11,8 @@ pub struct StoreConfig {
     pub url: Secret,
     /// Which database the URL names.
     pub kind: StoreKind,
-    /// `max_connections`: the most connections oncebox opens. Default 10.
-    pub max_connections: u32,
+    /// `max_connections`: the most connections oncebox opens. The default is the store's.
+    pub max_connections: Option<u32>,
     /// `partition_receipts`: whether receipts are partitioned, so that purge can drop whole partitions. Default `none`;
     /// PostgreSQL only.
     pub partition_receipts: PartitionReceipts,
@@ -43,7 +43,8 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
     let url = section
         .required("url", "it is missing, so there is no database to keep receipts in", URL_FIX)
         .and_then(|entry| url(&entry));
-    let max_connections = section.or("max_connections", 10, |e| e.integer(&(1..=1000)));
+    let max_connections =
+        section.or("max_connections", None, |e| e.integer(&(1..=1000)).map(|most| u32::try_from(most).ok()));
     let partitions = section.optional("partition_receipts");
     let choices = [("none", PartitionReceipts::None), ("day", PartitionReceipts::Day)];
     let partition_receipts = partitions.as_ref().and_then(|e| e.choice(&choices)).unwrap_or_default();
@@ -53,7 +54,7 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
     }
     section.finish();
     let (url, kind) = url?;
-    Some(StoreConfig { url, kind, max_connections: u32::try_from(max_connections).ok()?, partition_receipts })
+    Some(StoreConfig { url, kind, max_connections, partition_receipts })
 }
 
 /// Reads the URL without ever repeating it in a message: it may hold a password.

@@ -21,12 +21,13 @@ pub struct WebhookConfig {
     pub url: WebhookUrl,
     /// `secret`: what requests are signed with, so that the receiver can tell them from others'.
     pub secret: Option<Secret>,
-    /// `timeout`: how long one request may take. Default `10s`, at most `5m`.
-    pub timeout: Duration,
-    /// `retry`: default `{ backoff = "500ms..60s" }`: without `attempts` an event is tried until it is delivered.
+    /// `timeout`: how long one request may take, at most `5m`. The default is the sink's.
+    pub timeout: Option<Duration>,
+    /// `retry`: how often and how fast. The default is [`KEEP_TRYING`]: without `attempts` an event is tried until it is
+    /// delivered.
     pub retry: RetryPolicy,
-    /// `at_once`: how many requests are under way at once, 1 to 256. Default 8.
-    pub at_once: usize,
+    /// `at_once`: how many requests are under way at once, 1 to 256. The default is the sink's.
+    pub at_once: Option<usize>,
     /// `headers`: further headers of every request. Those that oncebox writes itself are refused when it starts.
     pub headers: Vec<(String, Secret)>,
 }
@@ -77,12 +78,12 @@ pub(super) fn read(mut section: Section<'_, '_>, taken: &mut Vec<String>) -> Opt
         .and_then(|entry| url(&entry));
     let secret = section.or("secret", None, |e| e.filled_text().map(|text| Some(Secret::new(text))));
     let timeouts = Duration::from_millis(100)..=Duration::from_secs(5 * 60);
-    let timeout = section.or("timeout", Duration::from_secs(10), |e| duration_within(&e, timeouts));
+    let timeout = section.or("timeout", None, |e| duration_within(&e, timeouts).map(Some));
     let retry = section.or("retry", KEEP_TRYING, |e| Some(bounds::retry(e.into_section()?, KEEP_TRYING)));
-    let at_once = section.or("at_once", 8, |e| e.integer(&(1..=256)));
+    let at_once =
+        section.or("at_once", None, |e| e.integer(&(1..=256)).map(|requests| usize::try_from(requests).ok()));
     let headers = section.or("headers", Vec::new(), |e| e.into_section().map(headers));
     section.finish();
-    let at_once = usize::try_from(at_once).ok()?;
     Some(WebhookConfig { topics: topics?, url: url?, secret, timeout, retry, at_once, headers })
 }
 

@@ -67,7 +67,8 @@ impl StdError for Outcome {}
 
 impl Outcome {
     /// What an error asks for, looking through its causes. No retry can help an event that cannot be written.
-    pub(crate) fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
+    #[must_use]
+    pub fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
         let mut cause = Some(error);
         while let Some(inner) = cause {
             if let Some(outcome) = inner.downcast_ref::<Self>() {

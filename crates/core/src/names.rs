@@ -12,6 +12,7 @@ pub const MAX_CONSUMER_BYTES: usize = 200;
 
 /// Why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NameError {
     /// Nothing in it.
     #[error("the {0} is empty")]

@@ -1,8 +1,7 @@
 //! What can go wrong between us and a broker, in words that help.
 
+use oncebox_core::secret::Secrets;
 use rdkafka::error::KafkaError;
-
-use crate::secrets::Secrets;
 
 /// Why something with Kafka did not work.
 #[derive(Debug, thiserror::Error)]

@@ -67,7 +67,7 @@
 //! | `settings.rs`, `properties.rs` | how to reach a cluster; the properties we set, and those nobody else may |
 //! | `admin.rs` | questions about a cluster, for the tools |
 //! | `log_ids.rs`, `quiet.rs` | which log stands behind the name of a topic; clients that only ask |
-//! | `error.rs`, `logging.rs`, `secrets.rs` | errors and log lines, without secrets |
+//! | `error.rs`, `logging.rs` | errors and log lines, without secrets |
 //! | `source.rs`, `source/reader.rs` | the source; its thread and the loop |
 //! | `source/callbacks.rs`, `source/rebalance.rs` | what the group asks; taking over partitions and giving them back |
 //! | `source/begin.rs`, `source/assignment.rs` | where a partition begins; telling librdkafka to fetch it |
@@ -88,7 +88,6 @@ mod log_ids;
 mod logging;
 mod properties;
 mod quiet;
-mod secrets;
 mod settings;
 mod sink;
 mod source;

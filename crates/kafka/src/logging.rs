@@ -1,9 +1,8 @@
 //! librdkafka's log lines become ours.
 
+use oncebox_core::secret::Secrets;
 use rdkafka::config::RDKafkaLogLevel;
 use tracing::{debug, error, info, warn};
-
-use crate::secrets::Secrets;
 
 /// librdkafka's log lines, without secrets, at a level that suits. A lost connection is an error to it, which the reader
 /// reports in its own words when it matters; a commit that is refused because the group has moved on is as it should be, and

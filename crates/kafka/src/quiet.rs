@@ -1,12 +1,12 @@
 //! The context of clients that only ask.
 
+use oncebox_core::secret::Secrets;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::KafkaError;
 
 use crate::logging::log;
-use crate::secrets::Secrets;
 
 /// Whose errors are returned, not logged.
 pub(crate) struct Quiet(pub(crate) Secrets);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use oncebox_core::secret::{Secrets, is_secret_name};
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
@@ -10,7 +11,6 @@ use crate::error::Error;
 use crate::properties::{
     CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, PRODUCER_MUSTS, RefusedProperty, is_chosen, refused_property,
 };
-use crate::secrets::{Secrets, is_secret};
 use crate::sink::KafkaSink;
 use crate::source::KafkaSource;
 
@@ -126,7 +126,7 @@ impl Kafka {
 impl fmt::Debug for Kafka {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |(name, value): (&String, &String)| {
-            (name.clone(), if is_secret(name) { "***".to_owned() } else { value.clone() })
+            (name.clone(), if is_secret_name(name) { "***".to_owned() } else { value.clone() })
         };
         f.debug_struct("Kafka")
             .field("brokers", &self.brokers)

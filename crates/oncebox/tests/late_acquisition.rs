@@ -6,7 +6,7 @@ use oncebox::store::Positions;
 use std::time::{Duration, Instant};
 
 use oncebox::kafka::Kafka;
-use oncebox::names::ConsumerName;
+use oncebox::message::ConsumerName;
 use oncebox::sqlite::SqliteStore;
 use oncebox::store::PositionKey;
 use oncebox::{Inbox, Message};

@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use oncebox_core::store::{ErrorClass, StoreError};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
@@ -136,59 +136,98 @@ pub(crate) fn class_of_own(error: &sqlx::Error) -> ErrorClass {
 }
 
 /// The class of an error while connecting or beginning: whatever it is, no message has a part in it.
-fn class_of_connecting(error: &sqlx::Error) -> ErrorClass {
+fn class_of_begin(error: &sqlx::Error) -> ErrorClass {
     match class_of_driver(error) {
         ErrorClass::Environment => ErrorClass::Environment,
         _ => ErrorClass::Away,
     }
 }
 
-/// Turns an error of oncebox's own statements into a [`StoreError`].
-pub(crate) fn own(context: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| StoreError::new(class_of_own(&error), with_advice(context, &error), error)
+/// Says what the store was doing when an error came.
+pub(crate) trait Context<T> {
+    /// Wraps the error of a statement of ours, with its class.
+    fn context(self, doing: &str) -> StoreResult<T>;
+
+    /// The same where a connection is made or a transaction begins: nothing of a message has run yet.
+    fn context_of_begin(self, doing: &str) -> StoreResult<T>;
+
+    /// The same where somebody else's statements may be the reason: those of a handler in the same transaction, by an error
+    /// that it swallowed, by a deferred constraint, by a trigger of the application on one of our tables; or those that
+    /// somebody wrote into the configuration.
+    fn context_of_user(self, doing: &str) -> StoreResult<T>;
+
+    /// The same where such a transaction commits. If the answer is missing, nobody knows whether it did.
+    fn context_of_commit(self, doing: &str) -> StoreResult<T>;
+
+    /// The same where tables are made: somebody waits for the answer, and a missing privilege will not come by waiting.
+    fn context_of_ddl(self, doing: &str) -> StoreResult<T>;
 }
 
-/// The same where a connection is made or a transaction begun.
-pub(crate) fn connecting(context: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| StoreError::new(class_of_connecting(&error), with_advice(context, &error), error)
-}
+impl<T> Context<T> for sqlx::Result<T> {
+    fn context(self, doing: &str) -> StoreResult<T> {
+        self.map_err(|error| of_class(class_of_own(&error), doing, error))
+    }
 
-/// The same where a handler has run in the transaction, and may be the reason: by an error that it swallowed, by a deferred
-/// constraint, by a trigger of the application on one of our tables.
-pub(crate) fn after_handler(context: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| StoreError::new(class_of_driver(&error), with_advice(context, &error), error)
-}
+    fn context_of_begin(self, doing: &str) -> StoreResult<T> {
+        self.map_err(|error| of_class(class_of_begin(&error), doing, error))
+    }
 
-/// The same where tables are made: somebody waits for the answer, and a missing privilege will not come by waiting.
-pub(crate) fn ddl(context: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| {
-        let class = match class_of_driver(&error) {
-            ErrorClass::Environment => ErrorClass::Failed,
-            class => class,
-        };
-        StoreError::new(class, context, error)
+    fn context_of_user(self, doing: &str) -> StoreResult<T> {
+        self.map_err(|error| of_class(class_of_driver(&error), doing, error))
+    }
+
+    fn context_of_commit(self, doing: &str) -> StoreResult<T> {
+        self.map_err(|error| {
+            let class = if is_outcome_unknown(&error) { ErrorClass::Away } else { class_of_driver(&error) };
+            of_class(class, doing, error)
+        })
+    }
+
+    fn context_of_ddl(self, doing: &str) -> StoreResult<T> {
+        self.map_err(|error| {
+            let class = match class_of_driver(&error) {
+                ErrorClass::Environment => ErrorClass::Failed,
+                class => class,
+            };
+            StoreError::new(class, doing, error)
+        })
     }
 }
 
-fn with_advice(context: &str, error: &sqlx::Error) -> String {
+/// Whether the connection broke, here or behind a pooler, so that the answer to a COMMIT is missing.
+fn is_outcome_unknown(error: &sqlx::Error) -> bool {
+    use sqlx::Error as E;
+    match error {
+        E::Io(_) | E::Tls(_) | E::Protocol(_) | E::WorkerCrashed => true,
+        E::Database(database) => {
+            database.code().is_some_and(|state| state.starts_with("08") || state == "40003")
+        }
+        _ => false,
+    }
+}
+
+fn of_class(class: ErrorClass, doing: &str, error: sqlx::Error) -> StoreError {
+    StoreError::new(class, with_advice(doing, &error), error)
+}
+
+fn with_advice(doing: &str, error: &sqlx::Error) -> String {
     let state = error.as_database_error().and_then(DatabaseError::code);
     match state.as_deref() {
         Some("26000" | "42P05") => format!(
-            "{context} (a pooler in transaction mode seems to stand in between: turn on `pooler`, or add \
+            "{doing} (a pooler in transaction mode seems to stand in between: turn on `pooler`, or add \
              statement-cache-capacity=0 to the URL)"
         ),
         Some(ABORTED) => format!(
-            "{context} (the handler has swallowed an error of an earlier statement, and PostgreSQL undoes the whole \
+            "{doing} (the handler has swallowed an error of an earlier statement, and PostgreSQL undoes the whole \
              transaction then: return the error, or run that statement in a savepoint, by `begin` on the connection)"
         ),
-        _ => context.to_owned(),
+        _ => doing.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::Context;
 
     const AWAY: [&str; 9] = ["57P01", "57P02", "57P03", "57P04", "57P05", "25006", "53300", "08001", "08004"];
     const TRANSIENT: [&str; 9] =
@@ -230,7 +269,7 @@ mod tests {
     #[test]
     fn the_same_error_means_another_thing_in_another_phase() {
         let broken = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
-        assert_eq!(class_of_connecting(&broken()), ErrorClass::Away);
+        assert_eq!(class_of_begin(&broken()), ErrorClass::Away);
         assert_eq!(class_of_own(&broken()), ErrorClass::Transient);
         assert_eq!(class_of_driver(&broken()), ErrorClass::Transient);
         let protocol = sqlx::Error::Protocol("too many values".to_owned());
@@ -243,7 +282,9 @@ mod tests {
     #[test]
     fn a_driver_error_is_found_behind_its_wrappers() {
         let wrapped: oncebox_core::error::BoxError =
-            Err::<(), _>(sqlx::Error::PoolTimedOut).context("deducting").unwrap_err().into();
+            anyhow::Context::context(Err::<(), _>(sqlx::Error::PoolTimedOut), "deducting")
+                .unwrap_err()
+                .into();
         assert_eq!(classify(&*wrapped), ErrorClass::Away);
         let store = StoreError::new(ErrorClass::Fenced, "x", "y");
         assert_eq!(classify(&store), ErrorClass::Fenced);

@@ -9,7 +9,7 @@ use oncebox_core::store::{Check, ErrorClass, StoreError, StoreResult};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgPool};
 
-use crate::classify::connecting;
+use crate::classify::Context;
 use crate::session::{Sessions, pool_options};
 use crate::store::PgStore;
 use crate::txn::begin_message;
@@ -88,10 +88,13 @@ impl std::fmt::Debug for Secret {
 }
 
 impl PgStoreBuilder {
+    /// The most connections that carry messages, unless [`PgStoreBuilder::max_connections`] says otherwise.
+    pub const DEFAULT_MAX_CONNECTIONS: u32 = 10;
+
     pub(crate) fn new(url: &str) -> Self {
         Self {
             url: Secret(url.to_owned()),
-            max_connections: 10,
+            max_connections: Self::DEFAULT_MAX_CONNECTIONS,
             acquire_timeout: Duration::from_secs(30),
             limits: Limits::default(),
             pooler: has_no_statement_cache(url),
@@ -99,7 +102,7 @@ impl PgStoreBuilder {
         }
     }
 
-    /// The most connections that carry messages, 10 by default. Up to three more are opened
+    /// The most connections that carry messages. Up to three more are opened
     /// when purge, sweeps, status or health need them, and one more for the leases of a relay.
     pub fn max_connections(mut self, most: u32) -> Self {
         self.max_connections = most.max(1);
@@ -159,8 +162,8 @@ impl PgStoreBuilder {
         let options = self.options()?;
         let store = self.connect_lazy()?;
         // A pool that cannot connect only says that it waited; one connection of our own says why.
-        let first = options.connect().await.map_err(connecting("connecting to PostgreSQL"))?;
-        first.close().await.map_err(connecting("connecting to PostgreSQL"))?;
+        let first = options.connect().await.context_of_begin("connecting to PostgreSQL")?;
+        first.close().await.context_of_begin("connecting to PostgreSQL")?;
         store.ping().await?;
         Ok(store)
     }

@@ -7,13 +7,15 @@
 mod convert;
 mod drop;
 
+pub(crate) use drop::{days_before, drop_day};
+
 use oncebox_core::store::StoreResult;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::classify::{ddl, own};
+use crate::classify::Context;
 use crate::store::PgStore;
-use crate::txn::{PgTxn, STILL_OPEN};
+use crate::txn::PgTxn;
 
 /// What [`PgStore::partition_receipts`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,15 +36,6 @@ const LOCK: &str = "SET LOCAL lock_timeout = '120s'; \
 /// What the table of receipts is: 'r' plain, 'p' partitioned.
 const KIND: &str = "SELECT relkind::text FROM pg_class WHERE oid = to_regclass('oncebox_inbox')";
 
-/// The days around today, by the server's clock and in UTC, that have no partition yet, and the first keys of that day and
-/// the next.
-const MISSING_DAYS: &str = "SELECT to_char(d, 'YYYYMMDD'), \
-         lpad(to_hex((extract(epoch FROM d) * 1000)::bigint), 12, '0') || repeat('0', 20), \
-         lpad(to_hex((extract(epoch FROM d) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20) \
-     FROM generate_series(date_trunc('day', now() AT TIME ZONE 'UTC') - interval '1 day', \
-         date_trunc('day', now() AT TIME ZONE 'UTC') + interval '7 days', interval '1 day') AS g(d) \
-     WHERE to_regclass('oncebox_inbox_' || to_char(d, 'YYYYMMDD')) IS NULL ORDER BY d";
-
 /// Partitions cannot inherit these from their parent.
 const STORAGE: &str = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1, \
      autovacuum_analyze_scale_factor = 0.05";
@@ -55,47 +48,55 @@ impl PgStore {
     /// # Errors
     /// If the plain table holds too many receipts to be moved while consumers wait; the error says what to do.
     pub async fn partition_receipts(&self) -> StoreResult<Partitioned> {
-        let mut done = self.convert_once().await?;
-        while let Some(moved) = self.patiently("adding a day of receipts", self.add_missing_day()).await? {
+        let mut done = convert::convert_once(self).await?;
+        while let Some(moved) = self.patiently("adding a day of receipts", add_missing_day(self)).await? {
             done.created += 1;
             done.moved += moved;
         }
         Ok(done)
     }
+}
 
-    /// Adds the days that are missing, if the receipts are in partitions or should be.
-    pub(crate) async fn keep_days_ahead(&self) -> StoreResult<()> {
-        let mut txn = self.begin_aside().await?;
-        let kind =
-            self.query(KIND).fetch_optional(&mut *txn).await.map_err(own("looking at the receipts"))?;
+/// Adds the days that are missing, if the receipts are in partitions or should be.
+pub(crate) async fn keep_days_ahead(store: &PgStore) -> StoreResult<()> {
+    let doing = "looking at the receipts";
+    let mut txn = store.begin_aside().await?;
+    let kind = store.query(KIND).fetch_optional(&mut *txn).await.context(doing)?;
+    txn.rollback().await;
+    let kind: Option<String> = kind.map(|row| row.try_get(0)).transpose().context(doing)?;
+    if store.by_day() || kind.as_deref() == Some("p") {
+        store.partition_receipts().await?;
+    }
+    Ok(())
+}
+
+/// The days around today, by the server's clock and in UTC, that have no partition yet, and the first keys of that day and
+/// the next.
+const MISSING_DAYS: &str = "SELECT to_char(d, 'YYYYMMDD'), \
+         lpad(to_hex((extract(epoch FROM d) * 1000)::bigint), 12, '0') || repeat('0', 20), \
+         lpad(to_hex((extract(epoch FROM d) * 1000)::bigint + 86400000), 12, '0') || repeat('0', 20) \
+     FROM generate_series(date_trunc('day', now() AT TIME ZONE 'UTC') - interval '1 day', \
+         date_trunc('day', now() AT TIME ZONE 'UTC') + interval '7 days', interval '1 day') AS g(d) \
+     WHERE to_regclass('oncebox_inbox_' || to_char(d, 'YYYYMMDD')) IS NULL ORDER BY d";
+
+/// Adds one day that is missing; returns how many receipts it took over from the default partition.
+async fn add_missing_day(store: &PgStore) -> StoreResult<Option<u64>> {
+    let doing = "adding a day of receipts";
+    let mut txn = store.begin_aside().await?;
+    sqlx::raw_sql(LOCK).execute(&mut *txn).await.context_of_ddl(doing)?;
+    let missing = store.query(MISSING_DAYS).fetch_optional(&mut *txn).await.context_of_ddl(doing)?;
+    let Some(day) = missing else {
         txn.rollback().await;
-        let kind: Option<String> =
-            kind.map(|row| row.try_get(0)).transpose().map_err(own("looking at the receipts"))?;
-        if self.by_day() || kind.as_deref() == Some("p") {
-            self.partition_receipts().await?;
-        }
-        Ok(())
-    }
-
-    /// Adds one day that is missing; returns how many receipts it took over from the default partition.
-    async fn add_missing_day(&self) -> StoreResult<Option<u64>> {
-        let failed = || ddl("adding a day of receipts");
-        let mut txn = self.begin_aside().await?;
-        sqlx::raw_sql(LOCK).execute(&mut *txn).await.map_err(failed())?;
-        let missing = self.query(MISSING_DAYS).fetch_optional(&mut *txn).await.map_err(failed())?;
-        let Some(day) = missing else {
-            txn.rollback().await;
-            return Ok(None);
-        };
-        let moved = create_day(&mut txn, &day).await.map_err(failed())?;
-        txn.commit(STILL_OPEN).await.map_err(failed())?;
-        Ok(Some(moved))
-    }
+        return Ok(None);
+    };
+    let moved = create_day(&mut txn, &day).await.context_of_ddl(doing)?;
+    txn.commit_ddl(doing).await?;
+    Ok(Some(moved))
 }
 
 /// The default partition is locked first. It is small, so that takes no time; but nobody can put a receipt of that day
 /// there between the moving and the attaching.
-async fn create_day(txn: &mut PgTxn, day: &PgRow) -> Result<u64, sqlx::Error> {
+async fn create_day(txn: &mut PgTxn, day: &PgRow) -> sqlx::Result<u64> {
     let name: String = day.try_get(0)?;
     let (from, to): (String, String) = (day.try_get(1)?, day.try_get(2)?);
     let create = format!(

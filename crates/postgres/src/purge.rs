@@ -11,20 +11,44 @@ mod walk;
 use std::time::{Duration, Instant};
 
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{ErrorClass, PassEnd, PurgePass, PurgeProgress, Purged, StoreResult};
-use sqlx::Row;
+use oncebox_core::store::{ErrorClass, PassEnd, Purge, PurgePass, PurgeProgress, Purged, StoreResult};
 
-use crate::classify::own;
+use crate::partitions;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
 
 pub(crate) use horizon::{Horizons, RELATION};
 pub(crate) use lease::Lease;
 
+impl Purge for PgStore {
+    async fn purged_before(&self, txn: &mut PgTxn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
+        self.patiently("reading the horizon", horizon::purged_before(self, txn, consumer)).await
+    }
+
+    async fn purge(&self, pass: PurgePass<'_>) -> StoreResult<Purged> {
+        let dry_run = pass.dry_run;
+        let mut pass = Pass::new(pass);
+        if !dry_run {
+            pass.lease = Lease::take(self).await?;
+            if pass.lease.is_none() {
+                return Ok(Purged { end: PassEnd::Elsewhere, ..Purged::default() });
+            }
+        }
+        let ended = make_pass(self, &mut pass).await;
+        if let Some(lease) = &pass.lease
+            && let Err(error) = lease.give_back(self, pass.at_the_end).await
+        {
+            tracing::debug!(%error, "the next purge waits until the lease of this one is over");
+        }
+        pass.purged.end = ended?;
+        Ok(pass.purged)
+    }
+}
+
 /// How many times as long as it works a pass rests, so that the messages keep nine tenths of the server.
-const REST: u32 = 4;
+const REST_FACTOR: u32 = 4;
 /// The longest rest; a lease lasts longer.
-const LONGEST_REST: Duration = Duration::from_secs(30);
+const MAX_REST: Duration = Duration::from_secs(30);
 
 /// A pass on its way.
 pub(crate) struct Pass<'p> {
@@ -38,7 +62,11 @@ pub(crate) struct Pass<'p> {
     at_the_end: bool,
 }
 
-impl Pass<'_> {
+impl<'p> Pass<'p> {
+    fn new(wanted: PurgePass<'p>) -> Self {
+        Self { wanted, lease: None, purged: Purged::default(), done: 0, total: 0, at_the_end: false }
+    }
+
     /// Tells what a step has removed.
     fn removed(&mut self, receipts: u64) {
         self.purged.receipts += receipts;
@@ -52,8 +80,8 @@ impl Pass<'_> {
 
     /// Gives way to the messages.
     async fn rest_after(&self, began: Instant) {
-        let rest = if self.lease.is_some() { began.elapsed() * REST } else { Duration::ZERO };
-        self.pause(rest.min(LONGEST_REST)).await;
+        let rest = if self.lease.is_some() { began.elapsed() * REST_FACTOR } else { Duration::ZERO };
+        self.pause(rest.min(MAX_REST)).await;
     }
 
     /// Waits, unless it is told to stop.
@@ -66,82 +94,42 @@ impl Pass<'_> {
     }
 }
 
-impl PgStore {
-    pub(crate) async fn horizon_of(
-        &self,
-        txn: &mut PgTxn,
-        consumer: &ConsumerName,
-    ) -> StoreResult<Option<i64>> {
-        let row = self
-            .query(
-                "SELECT (extract(epoch FROM purged_before) * 1000)::bigint FROM oncebox_horizon WHERE consumer = $1",
-            )
-            .bind(consumer.as_str())
-            .fetch_optional(&mut **txn)
-            .await
-            .map_err(own("reading the horizon"))?;
-        row.map(|row| row.try_get(0)).transpose().map_err(own("reading the horizon"))
+async fn make_pass(store: &PgStore, pass: &mut Pass<'_>) -> StoreResult<PassEnd> {
+    // A day that could not be added (its lock was taken) must not keep old receipts from going.
+    let days = if pass.lease.is_some() { partitions::keep_days_ahead(store).await } else { Ok(()) };
+    let horizons = horizon::horizons(store, &pass.wanted).await?;
+    if horizons.is_empty() {
+        return days.map(|()| PassEnd::Finished);
     }
+    let end = match drop_days(store, pass, &horizons).await? {
+        PassEnd::Finished => walk::walk(store, pass, &horizons).await?,
+        other => other,
+    };
+    days.map(|()| end)
+}
 
-    pub(crate) async fn purge_pass(&self, wanted: PurgePass<'_>) -> StoreResult<Purged> {
-        let mut pass =
-            Pass { wanted, lease: None, purged: Purged::default(), done: 0, total: 0, at_the_end: false };
-        if wanted.dry_run {
-            pass.purged.end = self.make_pass(&mut pass).await?;
-            return Ok(pass.purged);
+/// Drops the days of which nothing has to stay. One that cannot be dropped stops nothing else: its receipts are looked
+/// at one by one, as all others are.
+async fn drop_days(store: &PgStore, pass: &mut Pass<'_>, horizons: &Horizons) -> StoreResult<PassEnd> {
+    for day in partitions::days_before(store, horizons).await? {
+        if pass.is_stopped() {
+            return Ok(PassEnd::Stopped);
         }
-        pass.lease = self.patiently("taking the turn to purge", self.lease_purge()).await?;
-        if pass.lease.is_none() {
-            return Ok(Purged { end: PassEnd::Elsewhere, ..Purged::default() });
-        }
-        let ended = self.make_pass(&mut pass).await;
-        if let Some(lease) = &pass.lease {
-            let release = self.release_lease(lease, pass.at_the_end);
-            if let Err(error) = self.patiently("ending the turn to purge", release).await {
-                tracing::debug!(%error, "the next purge waits until the lease of this one is over");
+        let began = Instant::now();
+        match partitions::drop_day(store, &day, horizons, pass).await {
+            Ok(Some(receipts)) => {
+                pass.purged.partitions += 1;
+                pass.removed(receipts);
+            }
+            Ok(None) => pass.removed(0),
+            Err(error) if error.class == ErrorClass::Away => return Err(error),
+            Err(error) if error.class == ErrorClass::Fenced => return Ok(PassEnd::Elsewhere),
+            Err(error) => {
+                tracing::warn!(day, %error, "could not drop a day of receipts; the next pass tries again");
+                pass.removed(0);
             }
         }
-        pass.purged.end = ended?;
-        Ok(pass.purged)
+        pass.rest_after(began).await;
     }
-
-    async fn make_pass(&self, pass: &mut Pass<'_>) -> StoreResult<PassEnd> {
-        // A day that could not be added (its lock was taken) must not keep old receipts from going.
-        let days = if pass.lease.is_some() { self.keep_days_ahead().await } else { Ok(()) };
-        let horizons = self.horizons(&pass.wanted).await?;
-        if horizons.is_empty() {
-            return days.map(|()| PassEnd::Finished);
-        }
-        let end = match self.drop_days(pass, &horizons).await? {
-            PassEnd::Finished => self.walk(pass, &horizons).await?,
-            other => other,
-        };
-        days.map(|()| end)
-    }
-
-    /// Drops the days of which nothing has to stay. One that cannot be dropped stops nothing else: its receipts are looked
-    /// at one by one, as all others are.
-    async fn drop_days(&self, pass: &mut Pass<'_>, horizons: &Horizons) -> StoreResult<PassEnd> {
-        for day in self.days_before(horizons).await? {
-            if pass.is_stopped() {
-                return Ok(PassEnd::Stopped);
-            }
-            let began = Instant::now();
-            match self.drop_day(&day, horizons, pass).await {
-                Ok(Some(receipts)) => {
-                    pass.purged.partitions += 1;
-                    pass.removed(receipts);
-                }
-                Ok(None) => pass.removed(0),
-                Err(error) if error.class == ErrorClass::Away => return Err(error),
-                Err(error) if error.class == ErrorClass::Fenced => return Ok(PassEnd::Elsewhere),
-                Err(error) => {
-                    tracing::warn!(day, %error, "could not drop a day of receipts; the next pass tries again");
-                    pass.removed(0);
-                }
-            }
-            pass.rest_after(began).await;
-        }
-        Ok(PassEnd::Finished)
-    }
+    Ok(PassEnd::Finished)
 }

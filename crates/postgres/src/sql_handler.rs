@@ -22,7 +22,7 @@ use oncebox_core::store::{ErrorClass, StoreError};
 use oncebox_sql::{Handler, PayloadKind, Sql, SqlHandlerError, SqlStore, StatementError};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use crate::classify::own;
+use crate::classify::Context;
 use crate::store::PgStore;
 use arguments::Columns;
 use function::Function;
@@ -107,7 +107,7 @@ impl SqlHandler {
 
     /// Defining it anew every time would bloat the server's catalog.
     async fn define_if_missing(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
-        let failed = || own("defining a handler's function");
+        let doing = "defining a handler's function";
         let missing: bool = self
             .store
             .query("SELECT to_regprocedure($1) IS NULL")
@@ -115,10 +115,10 @@ impl SqlHandler {
             .fetch_one(&mut *conn)
             .await
             .and_then(|row| row.try_get(0))
-            .map_err(failed())?;
+            .context(doing)?;
         if missing {
             let definition = AssertSqlSafe(self.function.definition.clone());
-            sqlx::raw_sql(definition).execute(conn).await.map_err(failed())?;
+            sqlx::raw_sql(definition).execute(conn).await.context(doing)?;
         }
         Ok(())
     }

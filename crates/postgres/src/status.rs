@@ -1,13 +1,26 @@
 //! What `oncebox status` and the dashboard read. Its cost does not grow with the tables.
 
-mod outbox;
-
-use oncebox_core::store::{ConsumerStatus, PositionStatus, StoreResult, StoreStatus};
-use sqlx::Row;
+use oncebox_core::store::{ConsumerStatus, PositionStatus, Status, StoreResult, StoreStatus};
 use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
 
-use crate::classify::own;
+use crate::classify::Context;
+use crate::outbox;
 use crate::store::PgStore;
+
+impl Status for PgStore {
+    async fn status(&self, count_cap: u64) -> StoreResult<StoreStatus> {
+        let doing = "reading the status";
+        let cap = i64::try_from(count_cap).unwrap_or(i64::MAX);
+        self.patiently(doing, async {
+            let mut txn = self.begin_aside().await?;
+            let status = read(self, &mut txn, cap).await.context(doing)?;
+            txn.rollback().await;
+            Ok(status)
+        })
+        .await
+    }
+}
 
 /// A status that takes longer is not worth its load. Statistics do not follow the outbox; its indexes are always right.
 const LIMIT: &str = "SET LOCAL statement_timeout = '5s'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
@@ -36,31 +49,20 @@ const RECEIPTS: &str = "SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::bigin
      WHERE c.relkind = 'r' AND (c.oid = to_regclass('oncebox_inbox') \
          OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('oncebox_inbox')))";
 
-impl PgStore {
-    pub(crate) async fn read_status(&self, count_cap: u64) -> StoreResult<StoreStatus> {
-        let failed = || own("reading the status");
-        let cap = i64::try_from(count_cap).unwrap_or(i64::MAX);
-        let mut txn = self.begin_aside().await?;
-        sqlx::raw_sql(LIMIT).execute(&mut *txn).await.map_err(failed())?;
-        let positions = self.query(POSITIONS).fetch_all(&mut *txn).await.map_err(failed())?;
-        let consumers = self.query(CONSUMERS).bind(cap).fetch_all(&mut *txn).await.map_err(failed())?;
-        let receipts = self.query(RECEIPTS).fetch_one(&mut *txn).await.map_err(failed())?;
-        let counts = self.query(outbox::COUNTS).bind(cap).fetch_one(&mut *txn).await.map_err(failed())?;
-        let shards = self.query(outbox::SHARDS).fetch_all(&mut *txn).await.map_err(failed())?;
-        txn.rollback().await;
-        let read = || -> Result<StoreStatus, sqlx::Error> {
-            Ok(StoreStatus {
-                positions: positions.iter().map(position).collect::<Result<_, _>>()?,
-                consumers: consumers.iter().map(consumer).collect::<Result<_, _>>()?,
-                receipts_estimate: receipts.try_get::<i64, _>(0)?.unsigned_abs(),
-                outbox: outbox::read(&counts, &shards)?,
-            })
-        };
-        read().map_err(failed())
-    }
+async fn read(store: &PgStore, conn: &mut PgConnection, cap: i64) -> sqlx::Result<StoreStatus> {
+    sqlx::raw_sql(LIMIT).execute(&mut *conn).await?;
+    let positions = store.query(POSITIONS).fetch_all(&mut *conn).await?;
+    let consumers = store.query(CONSUMERS).bind(cap).fetch_all(&mut *conn).await?;
+    let receipts = store.query(RECEIPTS).fetch_one(&mut *conn).await?;
+    Ok(StoreStatus {
+        positions: positions.iter().map(position).collect::<sqlx::Result<_>>()?,
+        consumers: consumers.iter().map(consumer).collect::<sqlx::Result<_>>()?,
+        receipts_estimate: receipts.try_get::<i64, _>(0)?.unsigned_abs(),
+        outbox: outbox::status::status(store, conn, cap).await?,
+    })
 }
 
-fn position(row: &PgRow) -> Result<PositionStatus, sqlx::Error> {
+fn position(row: &PgRow) -> sqlx::Result<PositionStatus> {
     Ok(PositionStatus {
         consumer: row.try_get(0)?,
         topic: row.try_get(1)?,
@@ -77,7 +79,7 @@ fn position(row: &PgRow) -> Result<PositionStatus, sqlx::Error> {
     })
 }
 
-fn consumer(row: &PgRow) -> Result<ConsumerStatus, sqlx::Error> {
+fn consumer(row: &PgRow) -> sqlx::Result<ConsumerStatus> {
     Ok(ConsumerStatus {
         consumer: row.try_get(0)?,
         dead_letters: row.try_get::<i64, _>(1)?.unsigned_abs(),

@@ -2,16 +2,17 @@
 
 use std::ops::{Deref, DerefMut};
 
-use oncebox_core::store::StoreResult;
+use oncebox_core::store::{Advance, StoreResult};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 
-use crate::classify::{class_of_driver, connecting};
+use crate::classify::{Context, class_of_driver};
+use crate::position;
 
 /// Ends a message that has nothing else to fail in an aborted transaction, or in none.
-pub(crate) const STILL_OPEN: &str = "SELECT oncebox_still_open()";
+const STILL_OPEN: &str = "SELECT oncebox_still_open()";
 
 /// Puts back the role and the search path that the transaction began with. A handler may change both, and our statements need
 /// neither its rights nor its schema. Not only for this transaction: a handler that has set them for the session must not
@@ -39,17 +40,39 @@ pub struct PgTxn {
 impl PgTxn {
     /// Takes a connection and sends `begin`: BEGIN and its SET LOCALs in one message.
     pub(crate) async fn begin(pool: &PgPool, begin: SqlStr) -> StoreResult<Self> {
-        let conn = pool.acquire().await.map_err(connecting("connecting to PostgreSQL"))?;
+        let conn = pool.acquire().await.context_of_begin("connecting to PostgreSQL")?;
         let mut txn = Self { conn, open: true };
         PgTransactionManager::begin(&mut txn.conn, Some(begin))
             .await
-            .map_err(connecting("beginning a transaction"))?;
+            .context_of_begin("beginning a transaction")?;
         Ok(txn)
     }
 
-    /// Runs `last` and commits, in one round trip. PostgreSQL skips the rest of a message after an error, so `last` must
-    /// hold a statement that fails in an aborted transaction: COMMIT itself would answer with a friendly ROLLBACK.
-    pub(crate) async fn commit(mut self, last: &str) -> Result<(), sqlx::Error> {
+    /// Moves the position and commits, in one round trip. A handler may have run in the transaction.
+    pub(crate) async fn commit(self, advance: Option<&Advance<'_>>) -> StoreResult<()> {
+        let doing = "committing";
+        let last = match advance {
+            Some(advance) => format!("{AFTER_HANDLER}; {}", position::advance(advance, doing)?),
+            None => format!("{AFTER_HANDLER}; {STILL_OPEN}"),
+        };
+        // A deferred constraint of the application speaks up only now, so the error may well be the message's.
+        self.commit_after(&last).await.context_of_commit(doing)
+    }
+
+    /// Commits a transaction that holds only statements of ours.
+    pub(crate) async fn commit_own(self, doing: &str) -> StoreResult<()> {
+        self.commit_after(STILL_OPEN).await.context(doing)
+    }
+
+    /// The same where tables are made.
+    pub(crate) async fn commit_ddl(self, doing: &str) -> StoreResult<()> {
+        self.commit_after(STILL_OPEN).await.context_of_ddl(doing)
+    }
+
+    /// The one way to commit: runs `last` and commits, in one round trip. PostgreSQL skips the rest of a message after an
+    /// error, so `last` must hold a statement that fails in an aborted transaction: COMMIT itself would answer with a
+    /// friendly ROLLBACK.
+    pub(crate) async fn commit_after(mut self, last: &str) -> sqlx::Result<()> {
         // sqlx still counts one open transaction after this, and only its own COMMIT or ROLLBACK would change that. So the
         // message opens an empty transaction behind ours, and its ROLLBACK travels with the check that the pool makes
         // when the connection comes back.

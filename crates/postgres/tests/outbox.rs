@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::store::{
-    Check, EventFilter, EventState, FindingLevel, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, Settlement,
+    Check, Deliveries, EventFilter, EventState, FindingLevel, HeldEvent, Outbox, OutboxAdmin, ParkedEvent,
     Sweep,
 };
 use oncebox_postgres::PgStore;
@@ -220,15 +220,15 @@ async fn a_relay_that_lost_its_shards_cannot_hold_or_park() {
         let new = HandRelay::start(&store).await;
         assert!(new.leases.held.iter().zip(&old.leases.held).all(|(new, old)| new.epoch > old.epoch));
         let error = "too late".to_owned();
-        let late = Settlement {
+        let late = Deliveries {
             published: vec![seqs[2]],
             held: vec![HeldEvent { seq: seqs[0], delay: HOUR, error: Some(error.clone()) }],
             parked: vec![ParkedEvent { seq: seqs[1], error }],
-            ..Settlement::default()
+            ..Deliveries::default()
         };
-        old.settle(late.clone()).await;
+        old.record_deliveries(late.clone()).await;
         assert_eq!(new.texts("t").await, ["held", "parked"], "a confirmed event is removed by anybody");
-        new.settle(late).await;
+        new.record_deliveries(late).await;
         assert!(new.next("t").await.is_empty());
     })
     .await;
@@ -393,18 +393,18 @@ async fn leases_do_not_wait_for_an_operator_who_has_an_event() {
         let mut other = PgConnection::connect(&url).await.unwrap();
         let mut operator = other.begin().await.unwrap();
         sqlx::query("SELECT FROM oncebox_outbox FOR UPDATE").execute(&mut *operator).await.unwrap();
-        let settler = HandRelay { store: store.clone(), id: relay.id, leases: relay.leases.clone() };
-        let settlement = Settlement {
+        let recorder = HandRelay { store: store.clone(), id: relay.id, leases: relay.leases.clone() };
+        let deliveries = Deliveries {
             held: vec![HeldEvent { seq: seqs[0], delay: HOUR, error: Some("no".to_owned()) }],
             parked: vec![ParkedEvent { seq: seqs[1], error: "never".to_owned() }],
-            ..Settlement::default()
+            ..Deliveries::default()
         };
-        let settling = tokio::spawn(async move { settler.settle(settlement).await });
+        let recording = tokio::spawn(async move { recorder.record_deliveries(deliveries).await });
         until_someone_waits(&store).await;
         let renewed = timeout(Duration::from_secs(5), store.lease(relay.id, "by hand", HOUR)).await;
         assert_eq!(renewed.unwrap().unwrap().held.len(), 16);
         operator.commit().await.unwrap();
-        settling.await.unwrap();
+        recording.await.unwrap();
         assert!(relay.next("t").await.is_empty());
     })
     .await;

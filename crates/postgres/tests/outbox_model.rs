@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use oncebox_core::store::{EventFilter, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, Settlement};
+use oncebox_core::store::{Deliveries, EventFilter, HeldEvent, Outbox, OutboxAdmin, ParkedEvent};
 use oncebox_postgres::PgStore;
 use support::relay::{HOUR, HandRelay, emit, every};
 use support::with_store;
@@ -52,14 +52,14 @@ impl Model {
 }
 
 async fn settle_randomly(relay: &HandRelay, model: &mut Model, batch: &[i64]) {
-    let mut settlement = Settlement { keep: fastrand::bool(), ..Settlement::default() };
+    let mut deliveries = Deliveries { keep: fastrand::bool(), ..Deliveries::default() };
     let mut failed: Vec<&str> = Vec::new();
     for seq in batch {
         let key = model.0[seq].0;
         if failed.contains(&key) {
             // A relay may also leave it as it is.
             if fastrand::bool() {
-                settlement.held.push(HeldEvent { seq: *seq, delay: HOUR, error: None });
+                deliveries.held.push(HeldEvent { seq: *seq, delay: HOUR, error: None });
                 model.0.insert(*seq, (key, State::Behind));
             }
             continue;
@@ -68,23 +68,23 @@ async fn settle_randomly(relay: &HandRelay, model: &mut Model, batch: &[i64]) {
             0 | 1 => {
                 let forever = fastrand::bool();
                 let delay = if forever { HOUR } else { Duration::ZERO };
-                settlement.held.push(HeldEvent { seq: *seq, delay, error: Some("no".to_owned()) });
+                deliveries.held.push(HeldEvent { seq: *seq, delay, error: Some("no".to_owned()) });
                 model.0.insert(*seq, (key, if forever { State::Held } else { State::Pending }));
                 failed.push(key);
             }
             2 => {
-                settlement.parked.push(ParkedEvent { seq: *seq, error: "never".to_owned() });
+                deliveries.parked.push(ParkedEvent { seq: *seq, error: "never".to_owned() });
                 model.0.insert(*seq, (key, State::Parked));
             }
             // The batch was cut short.
             3 => break,
             _ => {
-                settlement.published.push(*seq);
+                deliveries.published.push(*seq);
                 model.0.remove(seq);
             }
         }
     }
-    relay.settle(settlement).await;
+    relay.record_deliveries(deliveries).await;
 }
 
 fn one(seq: i64) -> EventFilter {

@@ -175,7 +175,8 @@ impl Operator {
             }
             inner.forced_replay |= forced;
             let on_failure = if forced { OnFailure::Park } else { inner.config.on_failure };
-            let settings = Settings { identity: inner.config.identity(), on_failure, ..Settings::default() };
+            let mut settings = Settings::default();
+            (settings.identity, settings.on_failure) = (inner.config.identity(), on_failure);
             let handler = OneMessage { world: self.world.clone(), actor: self.store.actor, consumer };
             (settings, inner.config.set_based, handler)
         };

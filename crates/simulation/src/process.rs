@@ -8,7 +8,7 @@ use oncebox_core::inbox::{BatchBounds, Inbox, RetryPolicy, Settings, Turn, purge
 use oncebox_core::inbox::{Identity, Limits, Selector};
 use oncebox_core::monitor::Monitor;
 use oncebox_core::names::ConsumerName;
-use oncebox_core::outbox::{Relay, RelaySettings};
+use oncebox_core::outbox::Relay;
 use oncebox_core::store::Retention;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -31,24 +31,24 @@ impl Config {
     }
 
     fn settings(&self, clock: Clock, turn: Turn) -> Settings {
-        Settings {
-            identity: self.identity(),
-            start: self.start,
-            batch: BatchBounds { messages: self.batch, bytes: 1 << 20 },
-            lanes: self.lanes,
-            retry: RetryPolicy {
-                attempts: self.attempts,
-                backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
-            },
-            crash_limit: self.crash_limit,
-            streak_limit: self.streak_limit,
-            turn,
-            on_failure: self.on_failure,
-            stale: self.stale,
-            retention: self.keep,
-            purge_every: self.purge_every,
-            clock,
-        }
+        let mut settings = Settings::default();
+        settings.identity = self.identity();
+        settings.start = self.start;
+        settings.batch = BatchBounds { messages: self.batch, bytes: 1 << 20 };
+        settings.lanes = self.lanes;
+        settings.retry = RetryPolicy {
+            attempts: self.attempts,
+            backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
+        };
+        settings.crash_limit = self.crash_limit;
+        settings.streak_limit = self.streak_limit;
+        settings.turn = turn;
+        settings.on_failure = self.on_failure;
+        settings.stale = self.stale;
+        settings.retention = self.keep;
+        settings.purge_every = self.purge_every;
+        settings.clock = clock;
+        settings
     }
 }
 
@@ -141,15 +141,13 @@ fn start(world: &World, process: usize) -> (Actor, CancellationToken, JoinSet<()
         stop.clone(),
     ));
     if config.relay {
-        let settings = RelaySettings {
-            name: format!("p{process}"),
-            keep: if config.keep_published { Duration::from_secs(600) } else { Duration::ZERO },
-            lease: Duration::from_secs(400),
-            poll: Duration::from_secs(120),
-            ..RelaySettings::default()
-        };
-        let sink = ModelSink { world: world.clone(), actor };
-        let relay = Relay::new(store).sink(sink).settings(settings).monitor(monitor);
+        let relay = Relay::new(store)
+            .sink(ModelSink { world: world.clone(), actor })
+            .name(format!("p{process}"))
+            .keep(if config.keep_published { Duration::from_secs(600) } else { Duration::ZERO })
+            .lease(Duration::from_secs(400))
+            .poll(Duration::from_secs(120))
+            .monitor(monitor);
         tasks.spawn(relay.serve(stop.clone()));
     }
     (actor, stop, tasks)

@@ -2,16 +2,22 @@
 //! has them.
 
 mod access;
-mod apply_writes;
+mod admin;
+mod claim;
+mod commit;
 mod dead;
-mod hot;
+mod effect;
 mod outbox;
-mod positions;
+mod position;
 mod purge;
 mod tables;
 mod txn;
 
 use std::collections::BTreeMap;
+use std::error::Error;
+
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
 
 pub(crate) use access::ModelError;
 pub(crate) use tables::{Effect, EventRowState, LetterRow, ReceiptRow, Spot, Tables};
@@ -25,6 +31,44 @@ use crate::world::{Actor, World};
 pub(crate) struct ModelStore {
     pub(crate) world: World,
     pub(crate) actor: Actor,
+}
+
+impl Store for ModelStore {
+    type Conn = Conn;
+    type Txn = Txn;
+
+    async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<Txn>> {
+        claim::claim(self, consumer, claims).await
+    }
+
+    async fn claim_within(
+        &self,
+        conn: &mut Conn,
+        consumer: &ConsumerName,
+        claims: &[Claim<'_>],
+    ) -> StoreResult<Vec<bool>> {
+        claim::claim_within(self, conn, consumer, claims).await
+    }
+
+    async fn commit(&self, txn: Txn, advance: Option<Advance<'_>>) -> StoreResult<()> {
+        commit::commit(self, txn, advance.as_ref()).await
+    }
+
+    async fn rollback(&self, txn: Txn) {
+        self.world.takes_time(self.actor).await;
+        drop(txn);
+    }
+
+    fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
+        let mut cause = Some(error);
+        while let Some(inner) = cause {
+            if let Some(model) = inner.downcast_ref::<ModelError>() {
+                return model.class;
+            }
+            cause = inner.source();
+        }
+        ErrorClass::Failed
+    }
 }
 
 /// The database server.

@@ -8,20 +8,15 @@ use std::collections::HashSet;
 
 use oncebox_core::error::BoxError;
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Claim, ErrorClass, StoreError, StoreResult};
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{Row, Sqlite, SqliteConnection};
+use oncebox_core::store::{Claim, Claimed, ErrorClass, StoreError, StoreResult};
+use sqlx::{Row, SqliteConnection};
 
 use crate::classify::{Context, is_plain_error};
+use crate::store::{Query, SqliteStore};
 use crate::time::now;
 use crate::txn::SqliteTxn;
 
-const DOING: &str = "writing receipts";
-
-/// Which claims have a receipt, and of which of them it belongs to another message.
-const KNOWN: &str = "SELECT json_group_array(c.key), json_group_array(c.key) FILTER (
-        WHERE (i.consumer, i.tenant, i.message_id) IS NOT (?3, c.value->>0, c.value->>1))
-     FROM json_each(?2) c CROSS JOIN oncebox_inbox i ON i.key = substr(?1, c.key * 16 + 1, 16)";
+const DOING: &str = "claiming receipts";
 
 macro_rules! insert {
     () => {
@@ -36,42 +31,35 @@ macro_rules! insert {
 }
 
 const INSERT: &str = concat!(insert!(), " DO NOTHING");
-const INSERT_AND_TELL: &str = concat!(insert!(), " DO NOTHING RETURNING key");
-const RENEW: &str = concat!(insert!(), " DO UPDATE SET processed_at = excluded.processed_at");
 
-/// Who a batch of claims belongs to.
-pub(crate) struct Receipts {
-    /// For each claim: true if no receipt existed.
-    pub(crate) fresh: Vec<bool>,
-    /// Claims whose receipt belongs to another message.
-    pub(crate) collisions: Vec<usize>,
-}
-
-/// Writes the receipts and says which were not there before. The transaction holds the write lock, so nobody can come in
-/// between the look and the insert.
+/// Opens a transaction and writes the receipts into it. It holds the write lock, so nobody can come in between the look and
+/// the insert.
 pub(crate) async fn claim(
-    txn: &mut SqliteTxn,
+    store: &SqliteStore,
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
-) -> StoreResult<Receipts> {
+) -> StoreResult<Claimed<SqliteTxn>> {
+    let mut txn = store.begin().await?;
     let mut fresh = vec![true; claims.len()];
     if claims.is_empty() {
-        return Ok(Receipts { fresh, collisions: Vec::new() });
+        return Ok(Claimed { txn, fresh, collisions: Vec::new() });
     }
     let packed = Packed::new(consumer, claims)?;
-    let (known, collisions) = packed.known(txn).await?;
+    let (known, collisions) = packed.known(&mut txn).await?;
     for at in &known {
         fresh[*at] = false;
     }
     let expected = claims.len() - known.len();
     if expected > 0 {
-        let written = packed.query(INSERT).execute(&mut **txn).await.context(DOING)?.rows_affected();
+        let written = packed.query(INSERT).execute(&mut *txn).await.context(DOING)?.rows_affected();
         if written != expected as u64 {
             return Err(impossible(format!("{written} receipts were written instead of {expected}")));
         }
     }
-    Ok(Receipts { fresh, collisions })
+    Ok(Claimed { txn, fresh, collisions })
 }
+
+const INSERT_AND_TELL: &str = concat!(insert!(), " DO NOTHING RETURNING key");
 
 /// [`claim`] in a transaction of somebody else, which may not hold the write lock yet: in one statement.
 pub(crate) async fn claim_within(
@@ -96,6 +84,8 @@ pub(crate) async fn claim_within(
     Ok(claims.iter().map(|claim| fresh.contains(claim.key.as_bytes().as_slice())).collect())
 }
 
+const RENEW: &str = concat!(insert!(), " DO UPDATE SET processed_at = excluded.processed_at");
+
 /// Writes a receipt, or makes the one that exists as young as a new one.
 pub(crate) async fn renew(txn: &mut SqliteTxn, consumer: &ConsumerName, claim: Claim<'_>) -> StoreResult<()> {
     Packed::new(consumer, &[claim])?.query(RENEW).execute(&mut **txn).await.context(DOING)?;
@@ -116,6 +106,11 @@ async fn ensure_transaction(conn: &mut SqliteConnection) -> StoreResult<()> {
     }
 }
 
+/// Which claims have a receipt, and of which of them it belongs to another message.
+const KNOWN: &str = "SELECT json_group_array(c.key), json_group_array(c.key) FILTER (
+        WHERE (i.consumer, i.tenant, i.message_id) IS NOT (?3, c.value->>0, c.value->>1))
+     FROM json_each(?2) c CROSS JOIN oncebox_inbox i ON i.key = substr(?1, c.key * 16 + 1, 16)";
+
 /// The claims as parameters 1 and 2, and their consumer as the third.
 struct Packed<'c> {
     keys: Vec<u8>,
@@ -130,7 +125,7 @@ impl<'c> Packed<'c> {
         Ok(Self { keys, names: serde_json::to_string(&names).map_err(impossible)?, consumer })
     }
 
-    fn query(&self, sql: &'static str) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
+    fn query(&self, sql: &'static str) -> Query {
         sqlx::query(sql).bind(self.keys.as_slice()).bind(self.names.as_str()).bind(self.consumer.as_str())
     }
 

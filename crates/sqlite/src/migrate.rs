@@ -1,63 +1,78 @@
-//! Our tables, versioned. A step is never changed once it is released; a new one is added.
+//! The schema, step by step.
 
-use oncebox_core::store::{Migration, StoreResult};
+use oncebox_core::error::Error;
+use oncebox_core::store::{Migrate, Migration, StoreResult};
 use sqlx::{AssertSqlSafe, Executor, Row, SqliteConnection};
 
 use crate::classify::Context;
 use crate::store::SqliteStore;
 
-const STEPS: [(&str, &str); 3] = [
-    ("tables", include_str!("migrations/001_tables.sql")),
-    ("outbox", include_str!("migrations/002_outbox.sql")),
-    ("logs", include_str!("migrations/003_logs.sql")),
+/// Version, name and statements, ascending. A step that was released never changes.
+const STEPS: [(u32, &str, &str); 3] = [
+    (1, "tables", include_str!("../migrations/0001_tables.sql")),
+    (2, "outbox", include_str!("../migrations/0002_outbox.sql")),
+    (3, "logs", include_str!("../migrations/0003_logs.sql")),
 ];
 
-const CREATE_LEDGER: &str = "CREATE TABLE IF NOT EXISTS oncebox_migrations (
+/// The newest version this program knows.
+pub(crate) const NEWEST_VERSION: u32 = STEPS[STEPS.len() - 1].0;
+
+const LEDGER: &str = "CREATE TABLE IF NOT EXISTS oncebox_migrations (
         version    INTEGER NOT NULL PRIMARY KEY,
         name       TEXT    NOT NULL,
         applied_at TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
     )";
 
-/// All steps, with whether the database has them.
-pub(crate) async fn migrations(store: &SqliteStore) -> StoreResult<Vec<Migration>> {
-    let mut conn = store.reader().await?;
-    list(&mut conn).await
+impl SqliteStore {
+    /// Creates the tables of oncebox, or brings them up to date; safe to run from several processes at once. Returns what
+    /// was applied.
+    pub async fn migrate(&self) -> Result<Vec<Migration>, Error> {
+        Ok(Migrate::migrate(self).await?)
+    }
 }
 
-/// Applies what is missing. The transaction holds the write lock from the start, so whoever comes second waits, looks
-/// again and finds nothing left to do.
-pub(crate) async fn migrate(store: &SqliteStore) -> StoreResult<Vec<Migration>> {
-    let missing = |steps: Vec<Migration>| steps.into_iter().filter(|m| !m.applied).collect::<Vec<_>>();
-    if missing(migrations(store).await?).is_empty() {
-        return Ok(Vec::new());
+impl Migrate for SqliteStore {
+    async fn migrations(&self) -> StoreResult<Vec<Migration>> {
+        let mut conn = self.reader().await?;
+        list(&mut conn).await
     }
-    let mut txn = store.writer.begin().await?;
-    sqlx::query(CREATE_LEDGER).execute(&mut *txn).await.context("creating oncebox_migrations")?;
-    let mut applied = missing(list(&mut txn).await?);
-    for step in &mut applied {
-        let doing = format!("applying migration {} ({})", step.version, step.name);
-        // Our own text, from this crate.
-        txn.execute(sqlx::raw_sql(AssertSqlSafe(step.sql.clone()))).await.context(&doing)?;
-        step.applied = true;
+
+    /// The transaction holds the write lock from the start, so whoever comes second waits, looks again and finds nothing
+    /// left to do.
+    async fn migrate(&self) -> StoreResult<Vec<Migration>> {
+        let missing = |steps: Vec<Migration>| steps.into_iter().filter(|m| !m.applied).collect::<Vec<_>>();
+        if missing(self.migrations().await?).is_empty() {
+            return Ok(Vec::new());
+        }
+        let doing = "migrating the schema";
+        let mut txn = self.begin().await?;
+        sqlx::query(LEDGER).execute(&mut *txn).await.context(doing)?;
+        let mut applied = missing(list(&mut txn).await?);
+        for step in &mut applied {
+            let doing = format!("applying migration {} ({})", step.version, step.name);
+            // Our own text, from this crate.
+            txn.execute(sqlx::raw_sql(AssertSqlSafe(step.sql.clone()))).await.context(&doing)?;
+            step.applied = true;
+        }
+        txn.commit_own(doing).await?;
+        Ok(applied)
     }
-    txn.commit(None).await?;
-    Ok(applied)
 }
 
 async fn list(conn: &mut SqliteConnection) -> StoreResult<Vec<Migration>> {
     let applied = applied_versions(conn).await.context("reading oncebox_migrations")?;
-    let steps = (1..).zip(STEPS).map(|(version, (name, sql))| Migration {
+    let steps = STEPS.map(|(version, name, sql)| Migration {
         version,
         name,
         sql: by_hand(version, name, sql),
         applied: applied.contains(&version),
     });
-    Ok(steps.collect())
+    Ok(steps.into())
 }
 
 /// The statements of a step, complete with its line in the ledger.
 fn by_hand(version: u32, name: &str, statements: &str) -> String {
-    let ledger = if version == 1 { format!("{CREATE_LEDGER};\n") } else { String::new() };
+    let ledger = if version == 1 { format!("{LEDGER};\n") } else { String::new() };
     let done = format!("INSERT INTO oncebox_migrations (version, name) VALUES ({version}, '{name}');");
     format!("{ledger}{}\n{done}\n", statements.trim_end())
 }
@@ -70,9 +85,4 @@ pub(crate) async fn applied_versions(conn: &mut SqliteConnection) -> sqlx::Resul
     }
     let rows = sqlx::query("SELECT version FROM oncebox_migrations ORDER BY version").fetch_all(conn).await?;
     rows.iter().map(|row| row.try_get(0)).collect()
-}
-
-/// The newest version this program knows.
-pub(crate) fn newest_version() -> u32 {
-    u32::try_from(STEPS.len()).unwrap_or(u32::MAX)
 }

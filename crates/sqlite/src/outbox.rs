@@ -1,11 +1,12 @@
-//! The outbox: which file does what.
+//! The outbox: events that commit with the application's own writes, and what a relay does with them.
 
 mod admin;
+mod deliveries;
 mod emit;
 mod lease;
+mod left_behind;
 mod read;
 mod row;
-mod settle;
 pub(crate) mod status;
 mod sweep;
 mod waiting;
@@ -15,16 +16,18 @@ use std::time::Duration;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::EventRow;
 use oncebox_core::store::{
-    EventFilter, Leases, Outbox, OutboxAdmin, OutboxEntry, Settlement, StoreResult, StoredEvent, Sweep,
+    Deliveries, EventFilter, Leases, Outbox, OutboxAdmin, OutboxEntry, StoreResult, StoredEvent, Sweep,
 };
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use crate::store::SqliteStore;
 
+pub(crate) use read::{is_held, is_ready};
+
 impl Outbox for SqliteStore {
     async fn write_events(conn: &mut SqliteConnection, events: &[EventRow<'_>]) -> StoreResult<()> {
-        emit::write(conn, events).await
+        emit::write_events(conn, events).await
     }
 
     async fn lease(&self, relay: Uuid, name: &str, duration: Duration) -> StoreResult<Leases> {
@@ -32,7 +35,7 @@ impl Outbox for SqliteStore {
     }
 
     async fn release_shards(&self, relay: Uuid, shards: &[u16], leaving: bool) -> StoreResult<()> {
-        lease::release(self, relay, shards, leaving).await
+        lease::release_shards(self, relay, shards, leaving).await
     }
 
     async fn ready(&self, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
@@ -48,22 +51,22 @@ impl Outbox for SqliteStore {
         read::next_events(self, topic, shards, bounds).await
     }
 
-    async fn settle(&self, settlement: &Settlement) -> StoreResult<()> {
-        settle::settle(self, settlement).await
+    async fn record_deliveries(&self, deliveries: &Deliveries) -> StoreResult<()> {
+        deliveries::record_deliveries(self, deliveries).await
     }
 }
 
 impl OutboxAdmin for SqliteStore {
     async fn events(&self, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
-        admin::list(self, filter).await
+        admin::events(self, filter).await
     }
 
     async fn retry_events(&self, filter: &EventFilter) -> StoreResult<u64> {
-        admin::retry(self, filter).await
+        admin::retry_events(self, filter).await
     }
 
     async fn drop_events(&self, filter: &EventFilter) -> StoreResult<u64> {
-        admin::drop(self, filter).await
+        admin::drop_events(self, filter).await
     }
 
     async fn purge_published(&self, keep: Duration) -> StoreResult<u64> {
@@ -75,7 +78,7 @@ impl OutboxAdmin for SqliteStore {
     }
 
     async fn check_sweep(&self, sweep: &Sweep) -> StoreResult<()> {
-        sweep::check(self, sweep).await
+        sweep::check_sweep(self, sweep).await
     }
 }
 

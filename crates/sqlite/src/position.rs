@@ -3,34 +3,16 @@
 mod attempts;
 mod operator;
 
+use oncebox_core::names::ConsumerName;
 use oncebox_core::source::{LogId, LogMark};
-use oncebox_core::store::{Advance, Ownership, PositionKey, Progress, StoreError, StoreResult};
+use oncebox_core::store::{Advance, Ownership, PositionKey, Positions, Progress, StoreError, StoreResult};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use crate::classify::Context;
+use crate::store::{Query, SqliteStore};
 use crate::time::{now, stored};
 use crate::txn::SqliteTxn;
-use crate::writer::Writer;
-
-pub(crate) use attempts::{record_attempt, withdraw_attempt};
-pub(crate) use operator::{move_position, retire_positions};
-
-const WAS_RETIRED: &str = "SELECT retired_at IS NOT NULL FROM oncebox_position
-     WHERE consumer = ?1 AND topic = ?2 AND partition = ?3";
-
-// Attempts below the position say nothing any more: what lies there is settled.
-const FORGET_SETTLED: &str = r#"DELETE FROM oncebox_attempt
-     WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND "offset" < (SELECT next_offset
-         FROM oncebox_position WHERE consumer = ?1 AND topic = ?2 AND partition = ?3)"#;
-
-// `updated_at` and `caught_up_at` stay as they are: taking over is no progress.
-const ACQUIRE: &str = "
-    INSERT INTO oncebox_position AS mine (consumer, topic, partition, epoch, starts) VALUES (?1, ?2, ?3, 1, 1)
-    ON CONFLICT (consumer, topic, partition) DO UPDATE
-    SET epoch = mine.epoch + 1, starts = mine.starts + 1, retired_at = NULL
-    RETURNING epoch, next_offset, log, mark_offset, mark_digest, floor, starts, commits,
-        EXISTS (SELECT 1 FROM oncebox_attempt WHERE consumer = ?1 AND topic = ?2 AND partition = ?3) AS attempted";
 
 /// What a [`Progress`] changes. SQLite's clock is the one of this machine, so nobody is caught up later than that.
 macro_rules! set_progress {
@@ -65,36 +47,74 @@ macro_rules! if_owner_at_least {
     };
 }
 
-// Messages that are applied say that the log lives. Only a commit that moves the next offset is progress: a lane that runs
-// ahead says nothing about the message that holds it.
-const ADVANCE: &str = concat!(
-    set_progress!(),
-    ", starts = CASE WHEN ?5 > coalesce(next_offset, -1) THEN 0 ELSE starts END, commits = commits + 1, retired_at = NULL, applied = applied + ?12, duplicates = duplicates + ?13,
-        updated_at = ",
-    now!(),
-    if_owner_at_least!()
-);
+impl Positions for SqliteStore {
+    async fn acquire(&self, key: &PositionKey) -> StoreResult<Ownership> {
+        const WAS_RETIRED: &str = "SELECT retired_at IS NOT NULL FROM oncebox_position
+             WHERE consumer = ?1 AND topic = ?2 AND partition = ?3";
+        // Attempts below the position say nothing any more: what lies there is settled.
+        const FORGET_SETTLED: &str = r#"DELETE FROM oncebox_attempt
+             WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND "offset" < (SELECT next_offset
+                 FROM oncebox_position WHERE consumer = ?1 AND topic = ?2 AND partition = ?3)"#;
+        // `updated_at` and `caught_up_at` stay as they are: taking over is no progress.
+        const ACQUIRE: &str = "
+            INSERT INTO oncebox_position AS mine (consumer, topic, partition, epoch, starts) VALUES (?1, ?2, ?3, 1, 1)
+            ON CONFLICT (consumer, topic, partition) DO UPDATE
+            SET epoch = mine.epoch + 1, starts = mine.starts + 1, retired_at = NULL
+            RETURNING epoch, next_offset, log, mark_offset, mark_digest, floor, starts, commits,
+                EXISTS (SELECT 1 FROM oncebox_attempt WHERE consumer = ?1 AND topic = ?2 AND partition = ?3) AS attempted";
+        let doing = "taking over a position";
+        let mut txn = self.begin().await?;
+        let before = of(WAS_RETIRED, key).fetch_optional(&mut *txn).await.context(doing)?;
+        of(FORGET_SETTLED, key).execute(&mut *txn).await.context(doing)?;
+        let row = of(ACQUIRE, key).fetch_one(&mut *txn).await.context(doing)?;
+        let owner = read(key, before.as_ref(), &row).context(doing)?;
+        txn.commit_own(doing).await?;
+        Ok(owner)
+    }
 
-const RECORD_PROGRESS: &str = concat!(set_progress!(), if_owner_at_least!());
+    async fn record_progress(&self, owner: &Ownership, progress: Progress<'_>) -> StoreResult<()> {
+        const RECORD_PROGRESS: &str = concat!(set_progress!(), if_owner_at_least!());
+        let doing = "writing down how far a partition is";
+        let mut txn = self.begin().await?;
+        let update = progressing(RECORD_PROGRESS, owner, &progress);
+        let done = update.execute(&mut *txn).await.context(doing)?;
+        if done.rows_affected() == 0 {
+            return Err(undo(txn, owner).await);
+        }
+        txn.commit_own(doing).await
+    }
 
-const RELEASE: &str = concat!("UPDATE oncebox_position SET starts = 0", if_owner!());
+    async fn release(&self, owner: &Ownership) -> StoreResult<()> {
+        const RELEASE: &str = concat!("UPDATE oncebox_position SET starts = 0", if_owner!());
+        let doing = "releasing a position";
+        let mut txn = self.begin().await?;
+        let released = of(RELEASE, &owner.key).bind(owner.epoch).execute(&mut *txn).await.context(doing)?;
+        if released.rows_affected() > 0 {
+            attempts::forget_all(&mut txn, &owner.key).await?;
+        }
+        txn.commit_own(doing).await
+    }
 
-type Query = sqlx::query::Query<'static, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
+    async fn record_attempt(&self, owner: &Ownership, offset: i64) -> StoreResult<u32> {
+        attempts::record_attempt(self, owner, offset).await
+    }
 
-fn of(sql: &'static str, key: &PositionKey) -> Query {
-    sqlx::query(sql).bind(key.consumer.as_str()).bind(key.topic.as_ref()).bind(key.partition)
-}
+    async fn withdraw_attempt(&self, owner: &Ownership, offset: i64) -> StoreResult<()> {
+        attempts::withdraw_attempt(self, owner, offset).await
+    }
 
-/// Takes over a position.
-pub(crate) async fn acquire(writer: &Writer, key: &PositionKey) -> StoreResult<Ownership> {
-    let doing = "taking over a position";
-    let mut txn = writer.begin().await?;
-    let before = of(WAS_RETIRED, key).fetch_optional(&mut *txn).await.context(doing)?;
-    of(FORGET_SETTLED, key).execute(&mut *txn).await.context(doing)?;
-    let row = of(ACQUIRE, key).fetch_one(&mut *txn).await.context(doing)?;
-    let owner = read(key, before.as_ref(), &row).context(doing)?;
-    txn.commit(None).await?;
-    Ok(owner)
+    async fn move_position(
+        &self,
+        key: &PositionKey,
+        next_offset: i64,
+        log: Option<&LogId>,
+    ) -> StoreResult<()> {
+        operator::move_position(self, key, next_offset, log).await
+    }
+
+    async fn retire_positions(&self, consumer: &ConsumerName, topic: &str) -> StoreResult<u64> {
+        operator::retire_positions(self, consumer, topic).await
+    }
 }
 
 fn read(key: &PositionKey, before: Option<&SqliteRow>, row: &SqliteRow) -> sqlx::Result<Ownership> {
@@ -127,6 +147,16 @@ fn progressing(sql: &'static str, owner: &Ownership, progress: &Progress<'_>) ->
         .bind(progress.commits)
 }
 
+// Messages that are applied say that the log lives. Only a commit that moves the next offset is progress: a lane that runs
+// ahead says nothing about the message that holds it.
+const ADVANCE: &str = concat!(
+    set_progress!(),
+    ", starts = CASE WHEN ?5 > coalesce(next_offset, -1) THEN 0 ELSE starts END, commits = commits + 1, retired_at = NULL, applied = applied + ?12, duplicates = duplicates + ?13,
+        updated_at = ",
+    now!(),
+    if_owner_at_least!()
+);
+
 /// Moves the position inside a transaction that is about to commit.
 pub(crate) async fn advance(conn: &mut SqliteConnection, advance: &Advance<'_>) -> StoreResult<()> {
     let Advance { owner, progress, applied, duplicates, settled_attempt } = advance;
@@ -140,35 +170,9 @@ pub(crate) async fn advance(conn: &mut SqliteConnection, advance: &Advance<'_>) 
         return Err(fenced(owner));
     }
     if let Some(offset) = settled_attempt {
-        attempts::settle(conn, &owner.key, *offset).await?;
+        attempts::forget(conn, &owner.key, *offset).await?;
     }
     Ok(())
-}
-
-/// Writes down how far the partition is, without messages.
-pub(crate) async fn record_progress(
-    writer: &Writer,
-    owner: &Ownership,
-    progress: &Progress<'_>,
-) -> StoreResult<()> {
-    let mut txn = writer.begin().await?;
-    let update = progressing(RECORD_PROGRESS, owner, progress);
-    let done = update.execute(&mut *txn).await.context("writing down how far a partition is")?;
-    if done.rows_affected() == 0 {
-        return Err(undo(txn, owner).await);
-    }
-    txn.commit(None).await
-}
-
-/// Gives a position back in good order.
-pub(crate) async fn release(writer: &Writer, owner: &Ownership) -> StoreResult<()> {
-    let doing = "releasing a position";
-    let mut txn = writer.begin().await?;
-    let released = of(RELEASE, &owner.key).bind(owner.epoch).execute(&mut *txn).await.context(doing)?;
-    if released.rows_affected() > 0 {
-        attempts::forget(&mut txn, &owner.key).await?;
-    }
-    txn.commit(None).await
 }
 
 async fn undo(txn: SqliteTxn, owner: &Ownership) -> StoreError {
@@ -178,4 +182,8 @@ async fn undo(txn: SqliteTxn, owner: &Ownership) -> StoreError {
 
 fn fenced(owner: &Ownership) -> StoreError {
     StoreError::fenced(owner.key.to_string())
+}
+
+fn of(sql: &'static str, key: &PositionKey) -> Query {
+    sqlx::query(sql).bind(key.consumer.as_str()).bind(key.topic.as_ref()).bind(key.partition)
 }

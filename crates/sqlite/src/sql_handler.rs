@@ -53,7 +53,7 @@ impl SqlHandler {
         refuse_foreign(handler.steps())?;
         let names_outbox = |step: &Step| step.sql.source().to_ascii_lowercase().contains("oncebox_outbox");
         let writes_events = handler.steps().iter().any(names_outbox);
-        let mut txn = store.writer.begin().await?;
+        let mut txn = store.begin().await?;
         let plan = match handler {
             Handler::Each(steps) => Plan::Each(Each::prepare(&mut txn, steps, payload).await?),
             Handler::Batch(steps) => Plan::Batch(Batch::prepare(&mut txn, steps, payload).await?),

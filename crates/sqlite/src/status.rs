@@ -1,6 +1,6 @@
 //! What `oncebox status` shows.
 
-use oncebox_core::store::{ConsumerStatus, PositionStatus, StoreResult, StoreStatus};
+use oncebox_core::store::{ConsumerStatus, PositionStatus, Status, StoreResult, StoreStatus};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
@@ -8,6 +8,17 @@ use crate::classify::Context;
 use crate::outbox;
 use crate::store::SqliteStore;
 use crate::time::millis;
+
+impl Status for SqliteStore {
+    async fn status(&self, count_cap: u64) -> StoreResult<StoreStatus> {
+        let doing = "reading the status";
+        let mut conn = self.reader().await?;
+        let mut snapshot = sqlx::Connection::begin(&mut *conn).await.context(doing)?;
+        let status = read(&mut snapshot, count_cap).await.context(doing)?;
+        snapshot.rollback().await.context(doing)?;
+        Ok(status)
+    }
+}
 
 const POSITIONS: &str = concat!(
     "SELECT consumer, topic, partition, next_offset, log, retired_at IS NOT NULL AS retired, epoch, starts,
@@ -37,22 +48,6 @@ const CONSUMERS: &str = concat!(
      FROM names n ORDER BY n.consumer"
 );
 
-// SQLite keeps no row count, and counting a large table reads all of it. Up to the cap the number is counted; beyond, it
-// is what the positions have applied, less what purge has removed.
-const RECEIPTS: &str = "SELECT CASE WHEN counted < ?1 THEN counted ELSE max(counted, applied - purged) END
-    FROM (SELECT count(*) AS counted FROM (SELECT 1 FROM oncebox_inbox LIMIT ?1)),
-         (SELECT coalesce(sum(applied), 0) AS applied FROM oncebox_position),
-         (SELECT coalesce(sum(purged), 0) AS purged FROM oncebox_horizon)";
-
-/// Reads the status in one snapshot.
-pub(crate) async fn status(store: &SqliteStore, count_cap: u64) -> StoreResult<StoreStatus> {
-    let mut conn = store.reader().await?;
-    let mut snapshot = sqlx::Connection::begin(&mut *conn).await.context("reading the status")?;
-    let status = read(&mut snapshot, count_cap).await.context("reading the status")?;
-    snapshot.rollback().await.context("reading the status")?;
-    Ok(status)
-}
-
 async fn read(conn: &mut SqliteConnection, count_cap: u64) -> sqlx::Result<StoreStatus> {
     let cap = i64::try_from(count_cap).unwrap_or(i64::MAX);
     let positions = sqlx::query(POSITIONS).fetch_all(&mut *conn).await?;
@@ -64,6 +59,13 @@ async fn read(conn: &mut SqliteConnection, count_cap: u64) -> sqlx::Result<Store
         outbox: outbox::status::status(conn, cap).await?,
     })
 }
+
+// SQLite keeps no row count, and counting a large table reads all of it. Up to the cap the number is counted; beyond, it
+// is what the positions have applied, less what purge has removed.
+const RECEIPTS: &str = "SELECT CASE WHEN counted < ?1 THEN counted ELSE max(counted, applied - purged) END
+    FROM (SELECT count(*) AS counted FROM (SELECT 1 FROM oncebox_inbox LIMIT ?1)),
+         (SELECT coalesce(sum(applied), 0) AS applied FROM oncebox_position),
+         (SELECT coalesce(sum(purged), 0) AS purged FROM oncebox_horizon)";
 
 /// How many receipts there are: counted up to the cap, an estimate beyond.
 pub(crate) async fn receipts_estimate(conn: &mut SqliteConnection, count_cap: u64) -> sqlx::Result<u64> {

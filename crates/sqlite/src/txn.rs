@@ -12,8 +12,6 @@ use crate::classify::Context;
 use crate::position;
 use crate::writer::WriteConn;
 
-const COMMITTING: &str = "committing";
-
 /// An open transaction on the writing connection.
 ///
 /// Dropping it closes the connection, which undoes everything; only a clean commit or rollback gives the connection back.
@@ -29,9 +27,19 @@ impl SqliteTxn {
         Self { write, slot }
     }
 
-    /// Moves the position, commits and gives the connection back. On an error everything is undone.
-    pub(crate) async fn commit(mut self, advance: Option<&Advance<'_>>) -> StoreResult<()> {
-        match self.try_commit(advance).await {
+    /// Moves the position and commits. A handler may have run in the transaction.
+    pub(crate) async fn commit(self, advance: Option<&Advance<'_>>) -> StoreResult<()> {
+        self.end(advance, "committing").await
+    }
+
+    /// Commits a transaction that holds only statements of ours.
+    pub(crate) async fn commit_own(self, doing: &str) -> StoreResult<()> {
+        self.end(None, doing).await
+    }
+
+    /// The one way to commit. It gives the connection back; on an error everything is undone.
+    async fn end(mut self, advance: Option<&Advance<'_>>, doing: &str) -> StoreResult<()> {
+        match self.try_commit(advance, doing).await {
             Ok(()) => {
                 self.give_back();
                 Ok(())
@@ -44,18 +52,18 @@ impl SqliteTxn {
         }
     }
 
-    async fn try_commit(&mut self, advance: Option<&Advance<'_>>) -> StoreResult<()> {
-        self.ensure_open().await?;
+    async fn try_commit(&mut self, advance: Option<&Advance<'_>>, doing: &str) -> StoreResult<()> {
+        self.ensure_open(doing).await?;
         if let Some(advance) = advance {
             position::advance(self, advance).await?;
         }
         self.write.gate.let_commit();
-        SqliteTransactionManager::commit(&mut self.write.conn).await.context(COMMITTING)
+        SqliteTransactionManager::commit(&mut self.write.conn).await.context(doing)
     }
 
     /// Undoes everything and gives the connection back, if it is still in order.
     pub(crate) async fn rollback(mut self) {
-        if self.ensure_open().await.is_err() {
+        if self.ensure_open("rolling back").await.is_err() {
             return;
         }
         match SqliteTransactionManager::rollback(&mut self.write.conn).await {
@@ -66,8 +74,8 @@ impl SqliteTxn {
 
     /// Fails if SQLite or the handler has ended the transaction already: what ran since then was in no transaction, and
     /// what would run now neither. Waits for statements that the handler began and left.
-    async fn ensure_open(&mut self) -> StoreResult<()> {
-        self.write.conn.ping().await.context(COMMITTING)?;
+    async fn ensure_open(&mut self, doing: &str) -> StoreResult<()> {
+        self.write.conn.ping().await.context(doing)?;
         let reason = if self.write.gate.is_lost() {
             "the transaction was ended before its commit: a handler must pass errors on, and leave COMMIT and ROLLBACK alone"
         } else if SqliteTransactionManager::get_transaction_depth(&self.write.conn) != 1 {
@@ -75,7 +83,7 @@ impl SqliteTxn {
         } else {
             return Ok(());
         };
-        Err(StoreError::new(ErrorClass::Failed, COMMITTING, reason))
+        Err(StoreError::new(ErrorClass::Failed, doing, reason))
     }
 
     fn give_back(self) {

@@ -56,8 +56,7 @@ impl File {
 }
 
 async fn open(worker: &Worker<SqliteStore>) -> Result<Stream, BoxError> {
-    let open = OpenStream { topic: "orders".into(), partition: 0, positioned: true, on_settled: None };
-    let stream = worker.intake().open(open);
+    let stream = worker.intake().open(OpenStream::new("orders", 0));
     until("the position is acquired", || stream.acquired().is_some()).await?;
     let stored = stream.acquired().ok_or("it was acquired")?;
     let known = Known { stored, committed: None, log: None, low: 0, high: i64::MAX };

@@ -8,7 +8,7 @@ use oncebox_core::error::{BoxError, Outcome, describe};
 use oncebox_core::inbox::{Apply, Failure};
 use oncebox_core::message::{Message, Record};
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
-use oncebox_core::outbox::{ByEvent, OutgoingEvent, Relay, RelaySettings, events_committed};
+use oncebox_core::outbox::{ByEvent, OutgoingEvent, Relay, events_committed};
 use oncebox_core::store::{ErrorClass, Store};
 use oncebox_sql::{Handler, PayloadKind, RowRule, SqlHandlerError, Statement};
 use oncebox_sqlite::{SqlHandler, SqliteStore};
@@ -399,9 +399,8 @@ async fn an_event_of_a_statement_reaches_the_relay_at_once() -> TestResult {
         async move { Ok(sender.send(event)?) }
     });
     // It would not look again by itself while this test runs.
-    let settings = RelaySettings { poll: Duration::from_secs(3600), ..RelaySettings::default() };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let relay = Relay::new(stock.store.clone()).settings(settings).sink(sink);
+    let relay = Relay::new(stock.store.clone()).poll(Duration::from_secs(3600)).sink(sink);
     let relay = tokio::spawn(relay.run(async { stopped.await.unwrap_or_default() }));
     let mut next = async || {
         let next = tokio::time::timeout(Duration::from_secs(60), delivered.recv()).await?;

@@ -5,11 +5,12 @@ use std::fmt;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, Uri};
+use oncebox_core::secret::Secrets;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::error::Error;
-use crate::text::{Secrets, one_line};
+use crate::text::one_line;
 
 const MAX_SHOWN_CHARS: usize = 200;
 

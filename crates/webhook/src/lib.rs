@@ -66,4 +66,4 @@ mod text;
 mod webhook;
 
 pub use error::Error;
-pub use webhook::Webhook;
+pub use webhook::{DEFAULT_AT_ONCE, DEFAULT_TIMEOUT, Webhook};

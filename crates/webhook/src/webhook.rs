@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use oncebox_core::error::{Result, describe, reject, retry, retry_after};
 use oncebox_core::outbox::{ByEvent, Deliver, OutgoingEvent};
+use oncebox_core::secret::Secrets;
 use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
 
@@ -18,11 +19,12 @@ use crate::client::{self, Client, Failure};
 use crate::error::Error;
 use crate::request;
 use crate::signature::{Key, signatures};
-use crate::text::Secrets;
 
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a request may take unless [`Webhook::timeout`] says otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-const DEFAULT_AT_ONCE: usize = 8;
+/// How many requests may be under way at once unless [`Webhook::at_once`] says otherwise.
+pub const DEFAULT_AT_ONCE: usize = 8;
 
 /// Delivers each event with an HTTP request. See the [module](crate) for what is sent and what answers mean.
 #[derive(Clone)]
@@ -71,7 +73,7 @@ impl Webhook {
         Ok(self)
     }
 
-    /// How long a request may take, from the connection to the answer: 10 seconds unless said otherwise, 10 minutes at most.
+    /// How long a request may take, from the connection to the answer: [`DEFAULT_TIMEOUT`] unless said otherwise, 10 minutes at most.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.clamp(Duration::from_millis(1), MAX_TIMEOUT);
@@ -79,8 +81,8 @@ impl Webhook {
         self
     }
 
-    /// How many requests may be under way at once, each of another key and on a connection of its own: 8 unless said
-    /// otherwise.
+    /// How many requests may be under way at once, each of another key and on a connection of its own:
+    /// [`DEFAULT_AT_ONCE`] unless said otherwise.
     #[must_use]
     pub fn at_once(mut self, requests: usize) -> Self {
         self.at_once = requests.max(1);
@@ -125,7 +127,7 @@ impl Webhook {
     /// What the answer means, as an error that says what to do.
     fn judge(&self, event: &OutgoingEvent, answer: &Answer) -> Result {
         let what = format!("event {} to {}", event.id(), self.address);
-        let shown = || answer.shown(|text| self.secrets.remove_from(text));
+        let shown = || answer.shown(|text| self.secrets.removed_from(text));
         match answer.verdict() {
             Verdict::Delivered => Ok(()),
             Verdict::Later(None) => {
@@ -141,7 +143,7 @@ impl Webhook {
                 Err(reject(format!(
                     "{what}: the receiver answers with a redirect to {}; redirects are not followed: write that \
                      address into the configuration, then retry the event",
-                    self.secrets.remove_from(target)
+                    self.secrets.removed_from(target)
                 )))
             }
             Verdict::Refused => Err(reject(format!(

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oncebox::kafka::Kafka;
+use oncebox::sink::{ByEvent, OutgoingEvent};
 use oncebox::sqlite::SqliteStore;
-use oncebox::{ByEvent, Emit, Event, Inbox, Message, OutgoingEvent, Relay, RelaySettings};
+use oncebox::{Emit, Event, Inbox, Message, Relay};
 use sqlx::{Connection, SqliteConnection};
 
 use crate::crash::{self, Place};
@@ -66,10 +67,9 @@ pub(crate) async fn run(folder: &Path, brokers: &str, orders: i64) -> oncebox::R
     let billing = inbox.run(kafka.source(["orders.confirmed"]), billed(&url, orders));
 
     let mailbox = folder.join("mailbox");
-    // A relay that died is replaced after one second instead of ten.
-    let settings = RelaySettings { lease: Duration::from_secs(1), ..RelaySettings::default() };
     let relay = Relay::new(store.clone())
-        .settings(settings)
+        // A relay that died is replaced after one second instead of ten.
+        .lease(Duration::from_secs(1))
         .route("invoice.issued", ByEvent::from_fn(move |event| mail(mailbox.clone(), event)));
     let mailing = async {
         if crash::is_wanted(Place::AfterCommit) {

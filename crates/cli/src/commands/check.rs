@@ -20,7 +20,7 @@ use crate::stores::{self, ConfiguredStore, WithStore, with_store};
 
 pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
     let config = load::config(file)?;
-    let mut findings = vec![ok("configuration", format!("{} is fine", file.display()))];
+    let mut findings = vec![Finding::ok("configuration", format!("{} is fine", file.display()))];
     findings.extend(advice(&config));
     findings.extend(outbox::relay(&config));
     let mut unreachable = false;
@@ -28,7 +28,7 @@ pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
         Ok(found) => findings.extend(found),
         Err(failure) => {
             unreachable |= failure.exit == Exit::Unreachable;
-            findings.push(error("database", failure.text));
+            findings.push(Finding::error("database", failure.text));
         }
     }
     let (cluster, reached) = cluster::check(&config).await;
@@ -61,8 +61,10 @@ impl WithStore for CheckStore<'_> {
         for inbox in &self.config.inboxes {
             let subject = format!("handler of {}", inbox.consumer);
             findings.push(match stores::handler(&store, inbox).await {
-                Ok(_) => ok(&subject, format!("{} statements are valid", inbox.handler.steps().len())),
-                Err(e) => error(&subject, describe(&e)),
+                Ok(_) => {
+                    Finding::ok(&subject, format!("{} statements are valid", inbox.handler.steps().len()))
+                }
+                Err(e) => Finding::error(&subject, describe(&e)),
             });
         }
         findings.extend(outbox::sweeps(&store, &self.config.sweeps).await);
@@ -77,23 +79,11 @@ fn advice(config: &Config) -> Vec<Finding> {
         for (nth, step) in inbox.handler.steps().iter().enumerate() {
             for warning in step.sql.warnings() {
                 let subject = format!("handler of {}, statement {}", inbox.consumer, nth + 1);
-                findings.push(self::warning(&subject, warning));
+                findings.push(Finding::warning(&subject, warning));
             }
         }
     }
     findings
-}
-
-fn ok(subject: &str, detail: String) -> Finding {
-    Finding { level: FindingLevel::Ok, subject: subject.to_owned(), detail }
-}
-
-fn warning(subject: &str, detail: String) -> Finding {
-    Finding { level: FindingLevel::Warning, subject: subject.to_owned(), detail }
-}
-
-fn error(subject: &str, detail: String) -> Finding {
-    Finding { level: FindingLevel::Error, subject: subject.to_owned(), detail }
 }
 
 fn word(level: FindingLevel) -> &'static str {

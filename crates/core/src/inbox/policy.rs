@@ -34,6 +34,7 @@ impl Default for RetryPolicy {
 
 /// What happens to a message that used up its attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum OnFailure {
     /// Keep it as a dead letter and go on.
     #[default]
@@ -47,6 +48,7 @@ pub enum OnFailure {
 /// Where to begin when no position is known. What the group has committed is then a question, not an answer, unless
 /// [`StartPolicy::Group`] says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum StartPolicy {
     /// At the oldest message.
     #[default]
@@ -62,6 +64,7 @@ pub enum StartPolicy {
 
 /// What happens to a message older than the receipts that purge has removed: it may be a duplicate, and nobody can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum StalePolicy {
     /// Apply it. Right for a new consumer that reads history.
     #[default]

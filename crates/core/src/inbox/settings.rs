@@ -7,8 +7,16 @@ use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolic
 use crate::clock::Clock;
 use crate::inbox::Turn;
 
-/// The settings of one consumer. [`Default`] is right for most; only the id has to be thought about.
+/// Everything that can be set for one consumer. [`Default`] is right for most; only the id has to be thought about. What is
+/// set often has a method of [`Inbox`](crate::inbox::Inbox).
+///
+/// ```
+/// let mut settings = oncebox::Settings::default();
+/// settings.crash_limit = 5;
+/// # let _ = settings;
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Settings {
     /// Where the id and the tenant of a message come from. Default: the message key.
     pub identity: Identity,

@@ -9,7 +9,7 @@ use tracing::{error, info};
 
 use super::Engine;
 use super::adapters::{AnyApply, AsBatch, ByMessage, ByPayload, OneByOne};
-use super::handler::{Apply, BatchFn, EachFn, EachJsonFn, Handler};
+use super::handler::{Apply, BatchFn, EachFn, EachJsonFn, Failure, Handler};
 use super::identity::Selector;
 use super::partition::Partition;
 use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
@@ -18,6 +18,7 @@ use super::replay::{Replay, Replayed, replay};
 use super::settings::Settings;
 use crate::backoff;
 use crate::error::{Error, describe};
+use crate::message::Message;
 use crate::monitor::Monitor;
 use crate::names::ConsumerName;
 use crate::source::{Intake, Source, Stream};
@@ -252,6 +253,30 @@ impl<S: InboxStore> Worker<S> {
             health.idle();
         }
         info!(consumer = %self.engine.consumer, "stopped");
+    }
+
+    /// The store it runs on.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.engine.store
+    }
+
+    /// The consumer whose messages it applies.
+    #[must_use]
+    pub fn consumer(&self) -> &ConsumerName {
+        &self.engine.consumer
+    }
+
+    /// How it was set up.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.engine.settings
+    }
+
+    /// The handler alone, in a transaction of somebody else's: how a test kit puts itself between the engine and the handler.
+    #[doc(hidden)]
+    pub async fn handle(&self, conn: &mut S::Conn, fresh: &[Message]) -> Result<(), Failure> {
+        self.engine.apply.apply(conn, fresh).await
     }
 
     /// What a source needs to deliver to this inbox: for sources of your own.

@@ -24,6 +24,7 @@ pub const MAX_EVENT_PAYLOAD_BYTES: usize = 64 * 1024 * 1024;
 
 /// Why an event cannot be written. Nothing a retry could help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EventError {
     /// The topic is not a topic.
     #[error("{0:?} is not a topic: 1 to 249 letters, digits, dots, underscores or dashes")]

@@ -1,8 +1,8 @@
 //! The relay: moves events from the outbox to their sinks, in order for each topic and key, at least once.
 //!
-//! The work is cut into units, a topic and a group of shards each. A unit reads what is pending, delivers it, settles it, and
-//! begins anew; so no two batches ever hold the same key, whatever the sink does with a batch is settled before the next is
-//! read, and a topic that cannot be delivered stops nobody else.
+//! The work is cut into units, a topic and a group of shards each. A unit reads what is pending, delivers it, writes
+//! down what became of it, and begins anew; so no two batches ever hold the same key, the deliveries of a batch are recorded
+//! before the next is read, and a topic that cannot be delivered stops nobody else.
 //!
 //! Two relays may believe to own a shard for a moment: one that was frozen and woke up. Each of them publishes what is
 //! pending from its beginning, in order and without gaps; what a consumer sees for the first time is then still in order.
@@ -39,6 +39,7 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(60);
 
 /// How a relay works.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RelaySettings {
     /// What `oncebox status` calls this relay. Default: the process id.
     pub name: String,
@@ -100,6 +101,48 @@ impl<S: OutboxAdmin> Relay<S> {
     #[must_use]
     pub fn sink(mut self, sink: impl Sink) -> Self {
         self.rest = Some(Arc::new(sink));
+        self
+    }
+
+    /// What `oncebox status` calls this relay. Default: the process id.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.settings.name = name.into();
+        self
+    }
+
+    /// The CloudEvents source of events that name none. Default: `oncebox`.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.settings.source = source.into();
+        self
+    }
+
+    /// How long published events stay in the table. Default: not at all.
+    #[must_use]
+    pub fn keep(mut self, keep: Duration) -> Self {
+        self.settings.keep = keep;
+        self
+    }
+
+    /// How long a shard stays with a relay that is not heard of. Default: ten seconds.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// How many events, and bytes, one batch may have. Default: 4000, 4 MiB.
+    #[must_use]
+    pub fn batch_bounds(mut self, bounds: BatchBounds) -> Self {
+        self.settings.batch = bounds;
+        self
+    }
+
+    /// The longest wait between two looks at the outbox. Default: 250 ms.
+    #[must_use]
+    pub fn poll(mut self, longest: Duration) -> Self {
+        self.settings.poll = longest;
         self
     }
 

@@ -16,6 +16,7 @@ use crate::inbox::RetryPolicy;
 
 /// What became of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Delivery {
     /// The receiver has it.
     Delivered,

@@ -1,18 +1,70 @@
-//! How a source hands messages to the engine: it opens a [`Stream`] per partition, pushes records into it and asks it what
-//! may be acknowledged.
+//! Where messages come from, and how to write a source of your own.
 //!
-//! A source drives; the engine never calls it. All methods of a stream return at once, so a thread that must keep polling
-//! its broker can use them, except [`Stream::wait_closed`], which waits for a bounded time.
+//! A source drives; the inbox never calls it. It opens a [`Stream`] per partition, hands records over, and learns what may be
+//! acknowledged.
+//!
+//! 1. [`Intake::open`] takes over a partition. From now on no other process may move its position.
+//! 2. [`Intake::begin`] waits for the position and says from which offset on to read.
+//! 3. [`Stream::send`] hands over records, in ascending order of their offsets, and waits while the inbox has enough.
+//! 4. [`Stream::log_ends_at`] tells now and then where the log ends: retention counts from there.
+//! 5. [`Stream::settled`] is what may be acknowledged, if the source wants to know; [`OpenStream::on_settled`] tells what
+//!    became of each message.
+//! 6. [`Stream::finish`] gives the partition back: when the source is told to stop, and before it returns an error.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use oncebox::source::{CancellationToken, Instant, Intake, OpenStream, Source, Stream};
+//! use oncebox::message::Record;
+//!
+//! /// Delivers these texts, and nothing more.
+//! struct Texts(Vec<String>);
+//!
+//! impl Texts {
+//!     async fn deliver(&self, intake: &Intake, stream: &Stream) -> oncebox::Result {
+//!         let end = self.0.len() as i64;
+//!         let start = intake.begin(stream, 0..end).await?;
+//!         stream.log_ends_at(end, Instant::now());
+//!         for (offset, text) in (0..end).zip(&self.0).filter(|(offset, _)| *offset >= start.read_from) {
+//!             let mut record = Record::at(stream.topic(), 0, offset);
+//!             record.payload = Some(text.clone().into());
+//!             stream.send(record).await;
+//!         }
+//!         std::future::pending().await
+//!     }
+//! }
+//!
+//! impl Source for Texts {
+//!     async fn run(&self, intake: Intake, stop: CancellationToken) -> oncebox::Result {
+//!         let stream = intake.open(OpenStream::new("texts", 0));
+//!         let delivered = tokio::select! {
+//!             delivered = self.deliver(&intake, &stream) => delivered,
+//!             () = stop.cancelled() => Ok(()),
+//!         };
+//!         stream.finish().await;
+//!         delivered
+//!     }
+//! }
+//! ```
+//!
+//! The folder `examples/own-source` has one that follows a file. A source with a thread of its own, which must keep polling
+//! its broker, uses the methods that return at once instead: [`Stream::acquired`], [`start_at`], [`Stream::start`],
+//! [`Stream::push`], [`Stream::is_full`], [`Stream::close`]. Only [`Stream::wait_closed`] blocks, for a bounded time.
+//!
+//! A queue that gives out each message once, and wants each acknowledged, has no position: see
+//! [`OpenStream::without_position`].
 
 mod log;
 mod start;
 mod stream;
+mod waiting;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
+pub use tokio::time::Instant;
+pub use tokio_util::sync::CancellationToken;
 
 use crate::error::BoxError;
 use crate::inbox::StartPolicy;
@@ -21,10 +73,16 @@ pub use log::{LogId, LogMark};
 pub use start::{Known, Start, StartError, start_at};
 pub use stream::{Acquired, Stream};
 
-/// Where messages come from. Run under supervision: when `run` ends before it was told to, it is started again with
-/// backoff.
+/// Where messages come from. See [the module](self) for how to write one.
+///
+/// Run under supervision: when `run` ends before it was told to, it is started again with backoff, as the same value.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a source of messages",
+    label = "expected a type that implements `Source`",
+    note = "with the feature `kafka`: `Kafka::brokers(..).source([..])`; for one of your own see the docs of `oncebox::source`"
+)]
 pub trait Source: Send + Sync + 'static {
-    /// Delivers messages until `stop`; then closes its streams, acknowledges what is done and returns.
+    /// Delivers messages until `stop`; then closes its streams, acknowledges what is settled and returns.
     fn run(
         &self,
         intake: Intake,
@@ -32,7 +90,8 @@ pub trait Source: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), BoxError>> + Send;
 }
 
-/// What a source opens.
+/// What a source opens: a partition of a topic, or a queue.
+#[non_exhaustive]
 pub struct OpenStream {
     /// The topic or queue.
     pub topic: Arc<str>,
@@ -70,6 +129,27 @@ pub enum Answer {
     Parked,
 }
 
+impl OpenStream {
+    /// A partition whose offsets order its messages; its position is kept in the database.
+    pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
+        Self { topic: topic.into(), partition, positioned: true, on_settled: None }
+    }
+
+    /// No position is kept, because delivery numbers mean nothing to the next process: for a queue.
+    #[must_use]
+    pub fn without_position(mut self) -> Self {
+        self.positioned = false;
+        self
+    }
+
+    /// Called after each commit with what became of its messages.
+    #[must_use]
+    pub fn on_settled(mut self, on_settled: impl Fn(&[Settled]) + Send + Sync + 'static) -> Self {
+        self.on_settled = Some(Box::new(on_settled));
+        self
+    }
+}
+
 impl fmt::Debug for OpenStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenStream")
@@ -80,7 +160,7 @@ impl fmt::Debug for OpenStream {
     }
 }
 
-/// The engine's side, as a source sees it. Cheap to clone.
+/// The inbox, as a source sees it. Cheap to clone.
 #[derive(Clone)]
 pub struct Intake {
     pub(crate) consumer: Arc<str>,

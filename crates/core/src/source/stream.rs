@@ -16,7 +16,7 @@ use crate::store::PositionKey;
 /// others run ahead without end.
 const MAX_OPEN_OFFSETS: usize = 50_000;
 
-/// A partition's position, once the engine owns it. See [`Ownership`].
+/// A partition's position, once the engine owns it. See [`Ownership`](crate::store::Ownership).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Acquired {
     /// The next offset to apply, if the partition was ever started.
@@ -58,8 +58,8 @@ impl Stream {
         &self.0.key
     }
 
-    /// The position, as soon as the engine owns it. The source then decides where to begin (see
-    /// [`start_at`](crate::start_at)), moves there and calls [`Stream::start`].
+    /// The position, as soon as the inbox owns it. The source then decides where to begin (see
+    /// [`start_at`](crate::source::start_at)), moves there and calls [`Stream::start`].
     #[must_use]
     pub fn acquired(&self) -> Option<Acquired> {
         self.0.owner.get().map(|owner| Acquired {
@@ -189,8 +189,8 @@ mod tests {
     use crate::source::OpenStream;
 
     fn stream(batch: BatchBounds) -> Stream {
-        let open = OpenStream { topic: "t".into(), partition: 0, positioned: true, on_settled: None };
         let settings = Settings { batch, ..Settings::default() };
+        let open = OpenStream::new("t", 0);
         Stream(Arc::new(Partition::new(ConsumerName::new("stock").unwrap(), open, &settings)))
     }
 

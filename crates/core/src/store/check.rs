@@ -15,6 +15,23 @@ pub struct Finding {
     pub detail: String,
 }
 
+impl Finding {
+    /// Something that is as it should be.
+    pub fn ok(subject: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { level: FindingLevel::Ok, subject: subject.into(), detail: detail.into() }
+    }
+
+    /// Something that works, with a risk.
+    pub fn warning(subject: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { level: FindingLevel::Warning, ..Self::ok(subject, detail) }
+    }
+
+    /// Something that does not work.
+    pub fn error(subject: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { level: FindingLevel::Error, ..Self::ok(subject, detail) }
+    }
+}
+
 /// How bad a [`Finding`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FindingLevel {

@@ -6,6 +6,7 @@ use crate::error::BoxError;
 ///
 /// Stores derive it from SQLSTATE or vendor codes, never from the text of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorClass {
     /// The database cannot be reached, is going down, or takes no writes: tried again for as long as it takes. No message
     /// is ever blamed for it.
@@ -33,6 +34,7 @@ impl ErrorClass {
 /// An error of a store, with the class that decides what happens next.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}: {source}")]
+#[non_exhaustive]
 pub struct StoreError {
     /// What the engine does about it.
     pub class: ErrorClass,
@@ -47,6 +49,12 @@ impl StoreError {
     /// An error of the given class.
     pub fn new(class: ErrorClass, context: impl Into<String>, source: impl Into<BoxError>) -> Self {
         Self { class, context: context.into(), source: source.into() }
+    }
+
+    /// The same error, of another class.
+    #[must_use]
+    pub fn with_class(self, class: ErrorClass) -> Self {
+        Self { class, ..self }
     }
 
     /// The position belongs to a newer owner.

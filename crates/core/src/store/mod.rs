@@ -26,8 +26,8 @@ pub use dead::{DeadFilter, DeadLetter, DeadLetters, DeadSummary, MAX_SUMMARY_BYT
 pub use error::{ErrorClass, StoreError, StoreResult};
 pub use migrate::{Migrate, Migration};
 pub use outbox::{
-    EventFilter, EventState, HeldEvent, Lease, Leases, Outbox, OutboxAdmin, OutboxEntry, OutboxStatus,
-    ParkedEvent, SHARDS, Settlement, ShardStatus, StoredEvent, Sweep,
+    Deliveries, EventFilter, EventState, HeldEvent, Lease, Leases, Outbox, OutboxAdmin, OutboxEntry,
+    OutboxStatus, ParkedEvent, SHARDS, ShardStatus, StoredEvent, Sweep,
 };
 pub use position::{Advance, Ownership, PositionKey, Positions, Progress};
 pub use purge::{PassEnd, Purge, PurgePass, PurgeProgress, Purged, Retention};

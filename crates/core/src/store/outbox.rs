@@ -18,8 +18,7 @@ use uuid::Uuid;
 use crate::inbox::BatchBounds;
 use crate::message::Headers;
 use crate::outbox::EventRow;
-use crate::store::StoreResult;
-use crate::store::{Admin, Store};
+use crate::store::{Admin, Store, StoreResult};
 
 /// Keys are hashed onto this many shards; each shard belongs to one relay at a time. Fixed: the shard of an event is
 /// computed by the database when it is written.
@@ -97,9 +96,9 @@ pub struct ParkedEvent {
     pub error: String,
 }
 
-/// What became of a batch.
+/// What became of the deliveries of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settlement {
+pub struct Deliveries {
     /// The shards the batch was read from, with the epochs of that moment. A hold or a park by a relay that has lost its
     /// shard meanwhile does nothing; a confirmed event is removed by anybody.
     pub leases: Vec<Lease>,
@@ -155,8 +154,8 @@ pub trait Outbox: Store {
         bounds: BatchBounds,
     ) -> impl Future<Output = StoreResult<Vec<StoredEvent>>> + Send;
 
-    /// Writes down what became of a batch, in one transaction.
-    fn settle(&self, settlement: &Settlement) -> impl Future<Output = StoreResult<()>> + Send;
+    /// Writes down what became of the deliveries of a batch, in one transaction.
+    fn record_deliveries(&self, deliveries: &Deliveries) -> impl Future<Output = StoreResult<()>> + Send;
 }
 
 /// Where an event stands.
@@ -236,7 +235,7 @@ pub struct ShardStatus {
     pub expires_in: Option<Duration>,
 }
 
-/// What `oncebox status` shows of the outbox. Counts stop at the cap given to [`Admin::status`].
+/// What `oncebox status` shows of the outbox. Counts stop at the cap given to [`Status::status`](super::Status::status).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutboxStatus {
     /// Events that wait to be published, held ones included.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use oncebox_core::failpoint::failpoint;
+use oncebox_core::secret::Secrets;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -13,7 +14,6 @@ use tokio::sync::Notify;
 
 use super::trouble::Trouble;
 use crate::logging::log;
-use crate::secrets::Secrets;
 
 /// How long nothing may be confirmed before a warning.
 const QUIET_BEFORE_WARNING: Duration = Duration::from_secs(10);

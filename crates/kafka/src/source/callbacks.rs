@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use oncebox_core::secret::Secrets;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
@@ -20,7 +21,6 @@ use tracing::debug;
 
 use super::assignment::{answer_assign, answer_revoke};
 use crate::logging::log;
-use crate::secrets::Secrets;
 
 /// Something to act on after the poll.
 pub(super) enum Notice {

@@ -43,12 +43,7 @@ impl Reader {
     }
 
     fn open(&mut self, topic: Arc<str>, number: i32) {
-        let stream = self.intake.open(OpenStream {
-            topic: Arc::clone(&topic),
-            partition: number,
-            positioned: true,
-            on_settled: None,
-        });
+        let stream = self.intake.open(OpenStream::new(Arc::clone(&topic), number));
         let partition = Partition::new(stream, topic);
         info!(consumer = self.intake.consumer(), place = partition.place(), "partition assigned");
         if let Some(former) = self.partitions.insert(partition) {

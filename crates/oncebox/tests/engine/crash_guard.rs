@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use oncebox::settings::{Identity, Turn};
 use oncebox::sqlite::SqliteStore;
 use oncebox::store::Positions;
-use oncebox::{
-    Backoff, BatchBounds, Identity, Inbox, Message, OnFailure, RetryPolicy, Selector, Settings, Turn, Worker,
-};
+use oncebox::{Backoff, BatchBounds, Inbox, Message, OnFailure, RetryPolicy, Selector, Settings, Worker};
 use sqlx::SqliteConnection;
 
 use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
 
 fn position() -> oncebox::store::PositionKey {
-    let consumer = oncebox::names::ConsumerName::new("test").unwrap();
+    let consumer = oncebox::message::ConsumerName::new("test").unwrap();
     oncebox::store::PositionKey { consumer, topic: "t".into(), partition: 0 }
 }
 
@@ -169,14 +168,12 @@ async fn a_suspect_runs_alone_in_the_process() {
             record_effect(tx, message).await
         }
     };
-    let settings = || Settings {
-        identity: Identity::new(Selector::Header("id".into()), None),
-        turn: turn.clone(),
-        batch: BatchBounds { messages: 5, bytes: 1 << 20 },
-        ..Settings::default()
-    };
-    let suspects = fixture.inbox().settings(settings()).each(handler(true));
-    let neighbour = Inbox::new("neighbour", fixture.store.clone()).unwrap().settings(settings());
+    let mut settings = Settings::default();
+    settings.identity = Identity::new(Selector::Header("id".into()), None);
+    settings.turn = turn;
+    settings.batch = BatchBounds { messages: 5, bytes: 1 << 20 };
+    let suspects = fixture.inbox().settings(settings.clone()).each(handler(true));
+    let neighbour = Inbox::new("neighbour", fixture.store.clone()).unwrap().settings(settings);
     let neighbour = neighbour.each(handler(false));
     let (one, other) = (Partition::open(&suspects).await, Partition::open(&neighbour).await);
     for i in 0..60 {

@@ -1,28 +1,26 @@
 //! A store in a temporary folder, a source driven by hand, and an effect table.
 
-use std::time::{Duration, Instant};
+use std::ops::Deref;
 
 use bytes::Bytes;
-use oncebox::source::start_at;
-use oncebox::source::{Intake, OpenStream, Stream};
+use oncebox::message::Record;
+use oncebox::source::Intake;
 use oncebox::sqlite::SqliteStore;
-use oncebox::{Inbox, Message, Record, StartPolicy, Worker};
-use sqlx::{Connection, SqliteConnection};
-use tempfile::TempDir;
+use oncebox::testing::TemporarySqlite;
+use oncebox::{Inbox, Message, Worker};
+pub(crate) use oncebox_testkit::eventually;
+use sqlx::SqliteConnection;
 
 pub(crate) struct Fixture {
     pub(crate) store: SqliteStore,
     pub(crate) url: String,
-    _folder: TempDir,
+    db: TemporarySqlite,
 }
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}", folder.path().join("test.sqlite").display());
-        let store = SqliteStore::connect(&url).await.unwrap();
-        store.migrate().await.unwrap();
-        let fixture = Self { store, url, _folder: folder };
+        let db = TemporarySqlite::new().await;
+        let fixture = Self { store: db.store(), url: db.url().to_owned(), db };
         fixture.execute("CREATE TABLE effect (n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, key TEXT)").await;
         fixture
     }
@@ -32,13 +30,11 @@ impl Fixture {
     }
 
     pub(crate) async fn execute(&self, sql: &'static str) {
-        let mut conn = SqliteConnection::connect(&self.url).await.unwrap();
-        sqlx::query(sql).execute(&mut conn).await.unwrap();
+        sqlx::query(sql).execute(&mut self.db.connect().await).await.unwrap();
     }
 
     pub(crate) async fn texts(&self, sql: &'static str) -> Vec<String> {
-        let mut conn = SqliteConnection::connect(&self.url).await.unwrap();
-        sqlx::query_scalar(sql).fetch_all(&mut conn).await.unwrap()
+        sqlx::query_scalar(sql).fetch_all(&mut self.db.connect().await).await.unwrap()
     }
 
     /// The ids of the effects, in the order in which they were applied.
@@ -74,60 +70,30 @@ pub(crate) fn record(offset: i64, id: &str, key: &str) -> Record {
     record
 }
 
-/// One partition, driven as the Kafka thread would.
-pub(crate) struct Partition {
-    pub(crate) stream: Stream,
+/// Partition 0 of `t`, driven as the Kafka thread would.
+pub(crate) struct Partition(oncebox_testkit::Partition);
+
+impl Deref for Partition {
+    type Target = oncebox_testkit::Partition;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 impl Partition {
-    /// Opens partition 0 and starts it where a broker with everything still there would.
+    /// Opens it and starts it where a broker with everything still there would.
     pub(crate) async fn open(worker: &Worker<SqliteStore>) -> Self {
         Self::open_at(worker.intake(), None).await
     }
 
     /// The same, with an offset committed at the broker.
     pub(crate) async fn open_at(intake: Intake, committed: Option<i64>) -> Self {
-        let partition = Self::acquire_with(intake).await;
-        let stored = partition.stream.acquired().unwrap();
-        let known = oncebox::source::Known { stored, committed, log: None, low: 0, high: i64::MAX };
-        partition.stream.start(start_at(known, StartPolicy::Group).unwrap());
-        partition
+        Self(oncebox_testkit::Partition::open(&intake, "t", committed).await)
     }
 
-    /// Opens partition 0 and leaves it to the test where it begins.
+    /// Opens it and leaves it to the test where it begins.
     pub(crate) async fn acquire(worker: &Worker<SqliteStore>) -> Self {
-        Self::acquire_with(worker.intake()).await
-    }
-
-    async fn acquire_with(intake: Intake) -> Self {
-        let stream =
-            intake.open(OpenStream { topic: "t".into(), partition: 0, positioned: true, on_settled: None });
-        eventually("the position is acquired", || stream.acquired().is_some()).await;
-        Self { stream }
-    }
-
-    pub(crate) fn push(&self, records: impl IntoIterator<Item = Record>) {
-        for record in records {
-            assert!(self.stream.push(record));
-        }
-    }
-
-    pub(crate) async fn settled(&self, next: i64) {
-        eventually(&format!("settled up to {next}"), || self.stream.settled() == Some(next)).await;
-    }
-
-    pub(crate) async fn close(&self) {
-        self.stream.close();
-        let stream = self.stream.clone();
-        let closed = tokio::task::spawn_blocking(move || stream.wait_closed(Duration::from_secs(20)));
-        assert!(closed.await.unwrap(), "the lanes ended");
-    }
-}
-
-pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        Self(oncebox_testkit::Partition::acquire(&worker.intake(), "t", None).await)
     }
 }

@@ -15,7 +15,7 @@ fn worker(fixture: &Fixture) -> Worker<SqliteStore> {
 }
 
 fn key() -> PositionKey {
-    let consumer = oncebox::names::ConsumerName::new("test").unwrap();
+    let consumer = oncebox::message::ConsumerName::new("test").unwrap();
     PositionKey { consumer, topic: "t".into(), partition: 0 }
 }
 

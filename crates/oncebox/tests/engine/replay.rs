@@ -65,12 +65,7 @@ async fn a_key_is_parked_without_positions_too() {
     let fixture = Fixture::new().await;
     let inbox = fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::ParkKey);
     let worker = inbox.each(picky);
-    let stream = worker.intake().open(OpenStream {
-        topic: "queue".into(),
-        partition: 0,
-        positioned: false,
-        on_settled: None,
-    });
+    let stream = worker.intake().open(OpenStream::new("queue", 0).without_position());
     for (number, id) in ["bad", "second", "third"].into_iter().enumerate() {
         let mut record = record(number as i64, id, "k");
         record.topic = "queue".into();

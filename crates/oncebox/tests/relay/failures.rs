@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use oncebox::sink::{ByEvent, Delivery, OutgoingEvent, Sink};
 use oncebox::store::{EventFilter, EventState, OutboxAdmin};
-use oncebox::{Backoff, BoxError, ByEvent, Delivery, OutgoingEvent, RetryPolicy, Sink, reject};
+use oncebox::{Backoff, BoxError, RetryPolicy, reject};
 
 use crate::fixture::{Fixture, Notes, Running, eventually, payload, sink};
 

@@ -4,31 +4,29 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use oncebox::sink::{ByEvent, OutgoingEvent, SinkFn};
 use oncebox::sqlite::SqliteStore;
 use oncebox::store::{EventFilter, EventState, OutboxAdmin, OutboxEntry};
-use oncebox::{Backoff, ByEvent, Emit, Event, OutgoingEvent, Relay, RelaySettings, RetryPolicy, SinkFn};
+use oncebox::testing::TemporarySqlite;
+use oncebox::{Backoff, Emit, Event, Relay, RetryPolicy};
+pub(crate) use oncebox_testkit::eventually;
 use sqlx::{Connection, SqliteConnection};
-use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct Fixture {
     pub(crate) store: SqliteStore,
-    pub(crate) url: String,
-    _folder: TempDir,
+    db: TemporarySqlite,
 }
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}", folder.path().join("test.sqlite").display());
-        let store = SqliteStore::connect(&url).await.unwrap();
-        store.migrate().await.unwrap();
-        Self { store, url, _folder: folder }
+        let db = TemporarySqlite::new().await;
+        Self { store: db.store(), db }
     }
 
     pub(crate) async fn connect(&self) -> SqliteConnection {
-        let mut conn = SqliteConnection::connect(&self.url).await.unwrap();
+        let mut conn = self.db.connect().await;
         sqlx::query("PRAGMA busy_timeout = 20000").execute(&mut conn).await.unwrap();
         conn
     }
@@ -65,13 +63,9 @@ impl Fixture {
     }
 
     pub(crate) fn relay(&self) -> Relay<SqliteStore> {
-        Relay::new(self.store.clone()).settings(settings())
+        // A short lease, so that tests see leases end.
+        Relay::new(self.store.clone()).lease(Duration::from_secs(3))
     }
-}
-
-/// A short lease, so that tests see leases end.
-pub(crate) fn settings() -> RelaySettings {
-    RelaySettings { lease: Duration::from_secs(3), ..RelaySettings::default() }
 }
 
 /// A relay at work.
@@ -155,12 +149,4 @@ where
         std::future::ready(answered)
     })
     .retry(quick)
-}
-
-pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(40);
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

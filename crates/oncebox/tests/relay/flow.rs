@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use oncebox::names::{MessageId, Tenant};
+use oncebox::message::Record;
+use oncebox::message::{MessageId, Tenant};
+use oncebox::sqlite::SqliteStore;
 use oncebox::store::{EventState, OutboxAdmin};
-use oncebox::{Emit, Event, Message, Record, RelaySettings};
+use oncebox::{Emit, Event, Message, Relay};
 use sqlx::{Connection, SqliteConnection};
 
-use crate::fixture::{Fixture, Notes, Running, eventually, settings, sink};
+use crate::fixture::{Fixture, Notes, Running, eventually, sink};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn committed_events_are_published_once_and_in_order() {
@@ -63,8 +65,7 @@ async fn an_event_carries_its_id_its_cause_and_its_trace() {
     let id = event.id();
     conn.emit(event).await.unwrap();
 
-    let settings = RelaySettings { source: "/billing".to_owned(), ..settings() };
-    let relay = Running::start(fixture.relay().settings(settings).sink(sink(&notes, |_| Ok(()))));
+    let relay = Running::start(fixture.relay().source("/billing").sink(sink(&notes, |_| Ok(()))));
     fixture.drained().await;
     relay.stop().await;
 
@@ -91,8 +92,8 @@ async fn kept_events_stay_as_published() {
     let fixture = Fixture::new().await;
     let notes = Notes::default();
     fixture.emit("orders", &["a", "b"], 0..3).await;
-    let settings = RelaySettings { keep: Duration::from_secs(3600), ..settings() };
-    let relay = Running::start(fixture.relay().settings(settings).sink(sink(&notes, |_| Ok(()))));
+    let relay =
+        Running::start(fixture.relay().keep(Duration::from_secs(3600)).sink(sink(&notes, |_| Ok(()))));
     fixture.drained().await;
     relay.stop().await;
     assert_eq!(fixture.events(Some(EventState::Published)).await.len(), 6);
@@ -101,15 +102,15 @@ async fn kept_events_stay_as_published() {
 }
 
 /// Polls so rarely that only a signal can be the reason.
-fn deaf() -> RelaySettings {
-    RelaySettings { poll: Duration::from_secs(3600), lease: Duration::from_secs(300), ..settings() }
+fn deaf(fixture: &Fixture) -> Relay<SqliteStore> {
+    fixture.relay().poll(Duration::from_secs(3600)).lease(Duration::from_secs(300))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_relay_wakes_when_this_process_writes_events() {
     let fixture = Fixture::new().await;
     let notes = Notes::default();
-    let relay = Running::start(fixture.relay().settings(deaf()).sink(sink(&notes, |_| Ok(()))));
+    let relay = Running::start(deaf(&fixture).sink(sink(&notes, |_| Ok(()))));
     let mut conn = fixture.connect().await;
     for number in 0..3 {
         // Long enough for the relay to fall asleep.

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use oncebox::{BoxError, Delivery, OutgoingEvent, RelaySettings, Sink};
+use oncebox::BoxError;
+use oncebox::sink::{Delivery, OutgoingEvent, Sink};
 
-use crate::fixture::{Fixture, Notes, Running, eventually, settings, sink};
-
-fn named(name: &str) -> RelaySettings {
-    RelaySettings { name: name.to_owned(), ..settings() }
-}
+use crate::fixture::{Fixture, Notes, Running, eventually, sink};
 
 /// How many shards each of these relays owns.
 async fn owned(fixture: &Fixture, names: &[&str]) -> Vec<usize> {
@@ -38,8 +35,7 @@ async fn relays_share_the_work_and_take_over_from_each_other() {
     let notes = Notes::default();
     let keys: Vec<String> = (0..30).map(|key| format!("k{key}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let start =
-        |name: &str| Running::start(fixture.relay().settings(named(name)).sink(sink(&notes, |_| Ok(()))));
+    let start = |name: &str| Running::start(fixture.relay().name(name).sink(sink(&notes, |_| Ok(()))));
     let first = start("first");
     shares(&fixture, &["first"], &[16]).await;
     let second = start("second");

@@ -3,8 +3,7 @@
 use oncebox_core::store::{Finding, StoreResult};
 use sqlx::Row;
 
-use super::{ok, warning};
-use crate::classify::own;
+use crate::classify::Context;
 use crate::store::PgStore;
 
 const FACTS: &str = "SELECT EXISTS (SELECT FROM oncebox_outbox \
@@ -13,43 +12,41 @@ const FACTS: &str = "SELECT EXISTS (SELECT FROM oncebox_outbox \
      EXISTS (SELECT FROM oncebox_outbox WHERE parked_at IS NOT NULL), \
      (SELECT count(*) FROM oncebox_relay WHERE seen_until > clock_timestamp())";
 
-impl PgStore {
-    /// Nothing about an outbox that nobody uses.
-    pub(super) async fn about_outbox(&self) -> StoreResult<Vec<Finding>> {
-        let failed = || own("checking the outbox");
-        let mut txn = self.begin_aside().await?;
-        let exists: bool = self
-            .query("SELECT to_regclass('oncebox_outbox') IS NOT NULL")
-            .fetch_one(&mut *txn)
-            .await
-            .and_then(|row| row.try_get(0))
-            .map_err(failed())?;
-        if !exists {
-            txn.rollback().await;
-            return Ok(Vec::new());
-        }
-        sqlx::raw_sql("SET LOCAL enable_seqscan = off").execute(&mut *txn).await.map_err(failed())?;
-        let row = self.query(FACTS).fetch_one(&mut *txn).await.map_err(failed())?;
+/// Nothing about an outbox that nobody uses.
+pub(super) async fn findings(store: &PgStore) -> StoreResult<Vec<Finding>> {
+    let doing = "checking the outbox";
+    let mut txn = store.begin_aside().await?;
+    let exists: bool = store
+        .query("SELECT to_regclass('oncebox_outbox') IS NOT NULL")
+        .fetch_one(&mut *txn)
+        .await
+        .and_then(|row| row.try_get(0))
+        .context(doing)?;
+    if !exists {
         txn.rollback().await;
-        let pending: bool = row.try_get(0).map_err(failed())?;
-        let parked: bool = row.try_get(1).map_err(failed())?;
-        let relays: i64 = row.try_get(2).map_err(failed())?;
-        let mut findings = Vec::new();
-        if pending && relays == 0 {
-            findings.push(warning(
-                "outbox",
-                "events wait and no relay is alive: set outbox.relay = true and run `oncebox run`, or run a relay in \
-                 your own program",
-            ));
-        } else if relays > 0 {
-            findings.push(ok("outbox", format!("{relays} relays alive")));
-        }
-        if parked {
-            findings.push(warning(
-                "outbox",
-                "some events were given up: look at their errors, then retry or drop them",
-            ));
-        }
-        Ok(findings)
+        return Ok(Vec::new());
     }
+    sqlx::raw_sql("SET LOCAL enable_seqscan = off").execute(&mut *txn).await.context(doing)?;
+    let row = store.query(FACTS).fetch_one(&mut *txn).await.context(doing)?;
+    txn.rollback().await;
+    let pending: bool = row.try_get(0).context(doing)?;
+    let parked: bool = row.try_get(1).context(doing)?;
+    let relays: i64 = row.try_get(2).context(doing)?;
+    let mut findings = Vec::new();
+    if pending && relays == 0 {
+        findings.push(Finding::warning(
+            "outbox",
+            "events wait and no relay is alive: set outbox.relay = true and run `oncebox run`, or run a relay in \
+             your own program",
+        ));
+    } else if relays > 0 {
+        findings.push(Finding::ok("outbox", format!("{relays} relays alive")));
+    }
+    if parked {
+        findings.push(Finding::warning(
+            "outbox",
+            "some events were given up: look at their errors, then retry or drop them",
+        ));
+    }
+    Ok(findings)
 }

@@ -10,12 +10,13 @@ use oncebox_core::store::{
     DeadFilter, DeadLetter, DeadSummary, ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult,
     StoredDeadLetter, headers_json,
 };
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::Query;
-use sqlx::{Postgres, Row};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
 
-use crate::classify::own;
+use crate::classify::Context;
+use crate::store::Query;
 
+/// The letters that a filter means, in the order of their numbers. For [`bound`].
 macro_rules! matching {
     () => {
         "FROM oncebox_dead WHERE (cardinality($1::bigint[]) = 0 OR number = ANY ($1)) \
@@ -33,35 +34,21 @@ macro_rules! letter_columns {
     };
 }
 
-/// Payloads and headers stay where they are: a page of letters must not be as large as the messages in it.
-const SUMMARIES: &str = concat!(
-    "SELECT number, consumer, tenant, message_id, topic, partition, \"offset\", substring(key FROM 1 FOR 256) AS key, \
-     octet_length(payload)::bigint AS payload_bytes, left(error, 256) AS error, attempts, \
-     (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms ",
-    matching!()
-);
-const _: () = assert!(MAX_SUMMARY_BYTES == 256, "as SUMMARIES says");
-
-pub(super) const ONE: &str = concat!("SELECT ", letter_columns!(), " FROM oncebox_dead WHERE number = $1");
-
-pub(super) const TAKE: &str =
-    concat!("DELETE FROM oncebox_dead WHERE number = $1 RETURNING ", letter_columns!());
-
-const DELETE: &str =
-    concat!("DELETE FROM oncebox_dead WHERE number IN (SELECT number ", matching!(), " FOR UPDATE)");
-
-/// The letters that match, in the order of their numbers.
-pub(super) fn summaries(filter: &DeadFilter) -> Query<'_, Postgres, PgArguments> {
-    bound(SUMMARIES, filter)
+/// The columns that [`summary`] reads. Payloads and headers stay where they are: a page of letters must not be as large as the
+/// messages in it.
+macro_rules! summary_columns {
+    () => {
+        "number, consumer, tenant, message_id, topic, partition, \"offset\", substring(key FROM 1 FOR 256) AS key, \
+         octet_length(payload)::bigint AS payload_bytes, left(error, 256) AS error, attempts, \
+         (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms"
+    };
 }
+const _: () = assert!(MAX_SUMMARY_BYTES == 256, "as summary_columns! says");
 
-/// Deletes the letters that match.
-pub(super) fn delete(filter: &DeadFilter) -> Query<'_, Postgres, PgArguments> {
-    bound(DELETE, filter)
-}
+pub(super) use {letter_columns, matching, summary_columns};
 
-/// Not prepared by name, so that the plan is made for the filters that are really there.
-fn bound<'q>(sql: &'static str, filter: &'q DeadFilter) -> Query<'q, Postgres, PgArguments> {
+/// A statement over [`matching!`] letters. Not prepared by name, so that the plan is made for the filters that are really there.
+pub(super) fn bound<'q>(sql: &'static str, filter: &'q DeadFilter) -> Query<'q> {
     sqlx::query(sql)
         .persistent(false)
         .bind(&filter.numbers)
@@ -76,15 +63,15 @@ fn bound<'q>(sql: &'static str, filter: &'q DeadFilter) -> Query<'q, Postgres, P
 
 /// A letter from its row.
 pub(super) fn stored(row: &PgRow) -> StoreResult<StoredDeadLetter> {
-    let number: i64 = row.try_get("number").map_err(own("reading a dead letter"))?;
+    let number: i64 = row.try_get("number").context("reading a dead letter")?;
     let broken =
         |what: String| StoreError::new(ErrorClass::Failed, format!("reading dead letter {number}"), what);
-    let tenant: String = row.try_get("tenant").map_err(own("reading a dead letter"))?;
+    let tenant: String = row.try_get("tenant").context("reading a dead letter")?;
     let tenant = Tenant::new(tenant).map_err(|e| broken(e.to_string()))?;
-    let header_text: String = row.try_get("header_text").map_err(own("reading a dead letter"))?;
+    let header_text: String = row.try_get("header_text").context("reading a dead letter")?;
     let headers = headers_json::from_pairs(&header_text)
         .ok_or_else(|| broken("its headers are not [[name, value], …]".into()))?;
-    let columns = || -> Result<StoredDeadLetter, sqlx::Error> {
+    let columns = || -> sqlx::Result<StoredDeadLetter> {
         let message_id: String = row.try_get("message_id")?;
         let topic: String = row.try_get("topic")?;
         let attempts: i32 = row.try_get("attempts")?;
@@ -110,11 +97,11 @@ pub(super) fn stored(row: &PgRow) -> StoreResult<StoredDeadLetter> {
             failed_at_ms: row.try_get("failed_at_ms")?,
         })
     };
-    columns().map_err(own("reading a dead letter"))
+    columns().context("reading a dead letter")
 }
 
 /// A line of the list from its row.
-pub(super) fn summary(row: &PgRow) -> Result<DeadSummary, sqlx::Error> {
+pub(super) fn summary(row: &PgRow) -> sqlx::Result<DeadSummary> {
     let message_id: String = row.try_get("message_id")?;
     Ok(DeadSummary {
         number: row.try_get("number")?,

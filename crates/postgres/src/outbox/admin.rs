@@ -4,18 +4,12 @@ use std::time::Duration;
 
 use oncebox_core::outbox::events_committed;
 use oncebox_core::store::{EventFilter, EventState, OutboxEntry, StoreResult};
-use sqlx::Postgres;
-use sqlx::postgres::PgArguments;
-use sqlx::query::Query;
 
-use super::milliseconds;
+use super::left_behind::free_left_behind;
 use super::row::{self, event_columns};
-use crate::classify::own;
-use crate::store::PgStore;
-use crate::txn::STILL_OPEN;
-
-/// How many published events one step removes.
-const STEP: i64 = 5000;
+use crate::classify::Context;
+use crate::store::{PgStore, Query};
+use crate::time::milliseconds;
 
 macro_rules! state {
     () => {
@@ -42,7 +36,7 @@ macro_rules! matching {
     };
 }
 
-const SELECT: &str = concat!(
+const LIST: &str = concat!(
     "SELECT ",
     event_columns!(),
     ", o.topic, o.consumer, o.tenant, o.error, ",
@@ -52,6 +46,15 @@ const SELECT: &str = concat!(
     matching!(),
     "ORDER BY o.seq LIMIT $7"
 );
+
+/// Events by filter, ordered by `seq`.
+pub(super) async fn events(store: &PgStore, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
+    let doing = "reading the outbox";
+    let mut txn = store.begin_aside().await?;
+    let rows = bound(LIST, filter).fetch_all(&mut *txn).await.context(doing)?;
+    txn.rollback().await;
+    rows.iter().map(row::entry).collect::<sqlx::Result<_>>().context(doing)
+}
 
 /// Their attempts begin anew, so that a sink that gives up after some does not do so at once. What waits behind another
 /// goes with it.
@@ -64,11 +67,28 @@ const RETRY: &str = concat!(
      ORDER BY o.seq LIMIT $7 FOR UPDATE OF o)"
 );
 
+/// Makes parked and held events pending again.
+pub(super) async fn retry_events(store: &PgStore, filter: &EventFilter) -> StoreResult<u64> {
+    let retried = change(store, bound(RETRY, filter), "retrying events").await?;
+    if retried > 0 {
+        events_committed();
+    }
+    Ok(retried)
+}
+
 const DROP: &str = concat!(
     "DELETE FROM oncebox_outbox WHERE seq IN (SELECT o.seq ",
     matching!(),
     "ORDER BY o.seq LIMIT $7 FOR UPDATE OF o)"
 );
+
+/// Removes events for good.
+pub(super) async fn drop_events(store: &PgStore, filter: &EventFilter) -> StoreResult<u64> {
+    change(store, bound(DROP, filter), "dropping events").await
+}
+
+/// How many published events one step removes.
+const STEP_ROWS: i64 = 5000;
 
 const PURGE: &str = "DELETE FROM oncebox_outbox WHERE seq IN (SELECT seq FROM oncebox_outbox \
      WHERE published_at <= now() - $1 * interval '1 millisecond' ORDER BY published_at LIMIT $2 FOR UPDATE SKIP LOCKED)";
@@ -81,62 +101,37 @@ const FORGET: [&str; 2] = [
      WHERE seen_until <= now() - interval '1 day' LIMIT $1 FOR UPDATE SKIP LOCKED)",
 ];
 
-impl PgStore {
-    pub(super) async fn entries(&self, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
-        let failed = || own("reading the outbox");
-        let mut txn = self.begin_aside().await?;
-        let rows = bound(SELECT, filter).fetch_all(&mut *txn).await.map_err(failed())?;
-        txn.rollback().await;
-        rows.iter().map(row::entry).collect::<Result<_, _>>().map_err(failed())
-    }
-
-    pub(super) async fn retry_matching(&self, filter: &EventFilter) -> StoreResult<u64> {
-        let retried = self.change(bound(RETRY, filter), "retrying events").await?;
-        if retried > 0 {
-            events_committed();
+/// Removes what was published long enough ago; forgets relays that are gone and rows of sweeps whose window is over.
+pub(super) async fn purge_published(store: &PgStore, keep: Duration) -> StoreResult<u64> {
+    let keep = milliseconds(keep);
+    let mut purged = 0;
+    loop {
+        let step = store.query(PURGE).bind(keep).bind(STEP_ROWS);
+        let removed = store.patiently("purging events", change(store, step, "purging events")).await?;
+        purged += removed;
+        if removed < STEP_ROWS.unsigned_abs() {
+            break;
         }
-        Ok(retried)
     }
+    for forget in FORGET {
+        let doing = "forgetting sweeps and relays";
+        while store.patiently(doing, change(store, store.query(forget).bind(STEP_ROWS), doing)).await?
+            >= STEP_ROWS.unsigned_abs()
+        {}
+    }
+    free_left_behind(store).await?;
+    Ok(purged)
+}
 
-    pub(super) async fn drop_matching(&self, filter: &EventFilter) -> StoreResult<u64> {
-        self.change(bound(DROP, filter), "dropping events").await
-    }
-
-    pub(super) async fn purge_outbox(&self, keep: Duration) -> StoreResult<u64> {
-        let keep = milliseconds(keep);
-        let mut purged = 0;
-        loop {
-            let step = self.query(PURGE).bind(keep).bind(STEP);
-            let removed = self.patiently("purging events", self.change(step, "purging events")).await?;
-            purged += removed;
-            if removed < STEP.unsigned_abs() {
-                break;
-            }
-        }
-        for forget in FORGET {
-            let context = "forgetting sweeps and relays";
-            while self.patiently(context, self.change(self.query(forget).bind(STEP), context)).await?
-                >= STEP.unsigned_abs()
-            {}
-        }
-        self.free_left_behind().await?;
-        Ok(purged)
-    }
-
-    async fn change(
-        &self,
-        statement: Query<'_, Postgres, PgArguments>,
-        context: &'static str,
-    ) -> StoreResult<u64> {
-        let mut txn = self.begin_aside().await?;
-        let done = statement.execute(&mut *txn).await.map_err(own(context))?;
-        txn.commit(STILL_OPEN).await.map_err(own(context))?;
-        Ok(done.rows_affected())
-    }
+async fn change(store: &PgStore, statement: Query<'_>, doing: &str) -> StoreResult<u64> {
+    let mut txn = store.begin_aside().await?;
+    let done = statement.execute(&mut *txn).await.context(doing)?;
+    txn.commit_own(doing).await?;
+    Ok(done.rows_affected())
 }
 
 /// Not prepared by name, so that the plan is made for the filters that are really there.
-fn bound<'q>(sql: &'static str, filter: &'q EventFilter) -> Query<'q, Postgres, PgArguments> {
+fn bound<'q>(sql: &'static str, filter: &'q EventFilter) -> Query<'q> {
     sqlx::query(sql)
         .persistent(false)
         .bind(&filter.seqs)

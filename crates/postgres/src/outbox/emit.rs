@@ -4,24 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use oncebox_core::error::Error;
 use oncebox_core::outbox::{Emit, Event, EventRow, emit_all};
-use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, StoreResult};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
 use super::emit_as_begun;
-use crate::classify::after_handler;
+use crate::classify::Context;
 use crate::store::PgStore;
-
-/// ORDER BY, because `seq` is given out in the order in which the rows arrive.
-const WRITE: &str = "INSERT INTO oncebox_outbox (id, topic, key, payload, headers, consumer, tenant, causation_id) \
-     SELECT e.id, e.topic, e.key, e.payload, e.headers::json, e.consumer, e.tenant, e.causation_id \
-     FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[]) \
-         WITH ORDINALITY AS e(id, topic, key, payload, headers, consumer, tenant, causation_id, place) \
-     ORDER BY e.place";
-
-/// For the one event that most handlers write.
-const WRITE_ONE: &str = "INSERT INTO oncebox_outbox (id, topic, key, payload, headers, consumer, tenant, causation_id) \
-     VALUES ($1, $2, $3, $4, $5::text::json, $6, $7, $8)";
 
 impl Emit<PgStore> for PgConnection {
     async fn emit(&mut self, event: Event) -> Result<Uuid, Error> {
@@ -38,29 +27,40 @@ impl Emit<PgStore> for PgConnection {
 /// one is seen.
 static HANDLERS_MOVE: AtomicBool = AtomicBool::new(false);
 
-pub(super) async fn write(conn: &mut PgConnection, events: &[EventRow<'_>]) -> StoreResult<()> {
+/// Writes events in their order.
+pub(super) async fn write_events(conn: &mut PgConnection, events: &[EventRow<'_>]) -> StoreResult<()> {
+    let doing = "writing events";
     if events.is_empty() {
         return Ok(());
     }
     if HANDLERS_MOVE.load(Ordering::Relaxed) {
         let message = emit_as_begun::message(events)?;
-        let written = sqlx::raw_sql(AssertSqlSafe(message)).execute(conn).await;
-        return written.map(drop).map_err(after_handler("writing events"));
+        sqlx::raw_sql(AssertSqlSafe(message)).execute(conn).await.context_of_user(doing)?;
+        return Ok(());
     }
-    let refused = match insert(conn, events).await {
-        Ok(()) => return Ok(()),
-        Err(error) => after_handler("writing events")(error),
-    };
-    if refused.class != ErrorClass::Environment {
-        return Err(refused);
+    match insert(conn, events).await.context_of_user(doing) {
+        // The outbox was not found, or may not be written: perhaps only from where the handler is now. The transaction is
+        // lost; the next one writes its events with the path and the role that it began with.
+        Err(refused) if refused.class == ErrorClass::Environment => {
+            HANDLERS_MOVE.store(true, Ordering::Relaxed);
+            Err(refused.with_class(ErrorClass::Transient))
+        }
+        written => written,
     }
-    // The outbox was not found, or may not be written: perhaps only from where the handler is now. The transaction is lost;
-    // the next one writes its events with the path and the role that it began with.
-    HANDLERS_MOVE.store(true, Ordering::Relaxed);
-    Err(StoreError { class: ErrorClass::Transient, ..refused })
 }
 
-async fn insert(conn: &mut PgConnection, events: &[EventRow<'_>]) -> Result<(), sqlx::Error> {
+/// ORDER BY, because `seq` is given out in the order in which the rows arrive.
+const WRITE: &str = "INSERT INTO oncebox_outbox (id, topic, key, payload, headers, consumer, tenant, causation_id) \
+     SELECT e.id, e.topic, e.key, e.payload, e.headers::json, e.consumer, e.tenant, e.causation_id \
+     FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[]) \
+         WITH ORDINALITY AS e(id, topic, key, payload, headers, consumer, tenant, causation_id, place) \
+     ORDER BY e.place";
+
+/// For the one event that most handlers write.
+const WRITE_ONE: &str = "INSERT INTO oncebox_outbox (id, topic, key, payload, headers, consumer, tenant, causation_id) \
+     VALUES ($1, $2, $3, $4, $5::text::json, $6, $7, $8)";
+
+async fn insert(conn: &mut PgConnection, events: &[EventRow<'_>]) -> sqlx::Result<()> {
     // Nobody says here whether a pooler stands in between. Who has named statements on this connection can take one more.
     let named = conn.cached_statements_size() > 0;
     let insert = match events {

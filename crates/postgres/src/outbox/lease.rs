@@ -8,29 +8,77 @@ use oncebox_core::store::{Lease, Leases, SHARDS, StoreResult};
 use sqlx::Row;
 use uuid::Uuid;
 
-use super::{milliseconds, numbers, shard};
-use crate::classify::own;
+use super::{numbers, shard};
+use crate::classify::Context;
 use crate::store::PgStore;
-use crate::txn::{PgTxn, STILL_OPEN};
+use crate::time::milliseconds;
+use crate::txn::PgTxn;
 
-/// All of them, in their order: so relays wait for each other for a moment and never deadlock, and who counts the relays
-/// sees those that came before.
-const LOCK: &str = "SELECT shard, epoch, relay IS NOT DISTINCT FROM $1, \
-         relay IS NULL OR leased_until <= clock_timestamp() \
-     FROM oncebox_shard ORDER BY shard FOR UPDATE";
-
-const ALIVE: &str = "INSERT INTO oncebox_relay (relay, name, seen_until) \
+const SEEN: &str = "INSERT INTO oncebox_relay (relay, name, seen_until) \
      VALUES ($1, $2, clock_timestamp() + $3 * interval '1 millisecond') \
      ON CONFLICT (relay) DO UPDATE SET name = EXCLUDED.name, seen_until = EXCLUDED.seen_until";
 
-const RELAYS: &str = "SELECT count(*) FROM oncebox_relay WHERE seen_until > clock_timestamp()";
+const ALIVE: &str = "SELECT count(*) FROM oncebox_relay WHERE seen_until > clock_timestamp()";
 
 const TAKE: &str = "UPDATE oncebox_shard s \
      SET relay = $1, epoch = t.epoch, leased_until = clock_timestamp() + $2 * interval '1 millisecond' \
      FROM unnest($3::int[], $4::bigint[]) AS t(shard, epoch) WHERE s.shard = t.shard";
 
+/// Renews and takes. Relays wait for each other here for a moment.
+pub(super) async fn lease(
+    store: &PgStore,
+    relay: Uuid,
+    name: &str,
+    duration: Duration,
+) -> StoreResult<Leases> {
+    let doing = "leasing shards";
+    let mut txn = store.begin_lease().await?;
+    let found = lock_shards(store, &mut txn, relay).await?;
+    store
+        .query(SEEN)
+        .bind(relay)
+        .bind(name)
+        .bind(milliseconds(duration))
+        .execute(&mut *txn)
+        .await
+        .context(doing)?;
+    let relays: i64 =
+        store.query(ALIVE).fetch_one(&mut *txn).await.and_then(|row| row.try_get(0)).context(doing)?;
+    let leases = share(&found, usize::try_from(relays).unwrap_or(1));
+    store
+        .query(TAKE)
+        .bind(relay)
+        .bind(milliseconds(duration))
+        .bind(leases.held.iter().map(|lease| i32::from(lease.shard)).collect::<Vec<_>>())
+        .bind(leases.held.iter().map(|lease| lease.epoch).collect::<Vec<_>>())
+        .execute(&mut *txn)
+        .await
+        .context(doing)?;
+    txn.commit_own(doing).await?;
+    Ok(leases)
+}
+
 const RELEASE: &str =
     "UPDATE oncebox_shard SET relay = NULL, leased_until = NULL WHERE relay = $1 AND shard = ANY ($2)";
+
+const FORGET: &str = "DELETE FROM oncebox_relay WHERE relay = $1";
+
+/// Gives shards back.
+pub(super) async fn release_shards(
+    store: &PgStore,
+    relay: Uuid,
+    shards: &[u16],
+    leaving: bool,
+) -> StoreResult<()> {
+    let doing = "releasing shards";
+    let mut txn = store.begin_lease().await?;
+    lock_shards(store, &mut txn, relay).await?;
+    store.query(RELEASE).bind(relay).bind(numbers(shards)).execute(&mut *txn).await.context(doing)?;
+    if leaving {
+        store.query(FORGET).bind(relay).execute(&mut *txn).await.context(doing)?;
+    }
+    txn.commit_own(doing).await
+}
 
 /// A shard as a relay finds it.
 #[derive(Debug, Clone, Copy)]
@@ -40,62 +88,20 @@ struct Found {
     free: bool,
 }
 
-impl PgStore {
-    pub(super) async fn lease_shards(
-        &self,
-        relay: Uuid,
-        name: &str,
-        duration: Duration,
-    ) -> StoreResult<Leases> {
-        let failed = || own("leasing shards");
-        let mut txn = self.begin_lease().await?;
-        let found = self.lock_shards(&mut txn, relay).await?;
-        self.query(ALIVE)
-            .bind(relay)
-            .bind(name)
-            .bind(milliseconds(duration))
-            .execute(&mut *txn)
-            .await
-            .map_err(failed())?;
-        let relays: i64 =
-            self.query(RELAYS).fetch_one(&mut *txn).await.and_then(|row| row.try_get(0)).map_err(failed())?;
-        let leases = share(&found, usize::try_from(relays).unwrap_or(1));
-        self.query(TAKE)
-            .bind(relay)
-            .bind(milliseconds(duration))
-            .bind(leases.held.iter().map(|lease| i32::from(lease.shard)).collect::<Vec<_>>())
-            .bind(leases.held.iter().map(|lease| lease.epoch).collect::<Vec<_>>())
-            .execute(&mut *txn)
-            .await
-            .map_err(failed())?;
-        txn.commit(STILL_OPEN).await.map_err(failed())?;
-        Ok(leases)
-    }
+/// All of them, in their order: so relays wait for each other for a moment and never deadlock, and who counts the relays
+/// sees those that came before.
+const LOCK: &str = "SELECT shard, epoch, relay IS NOT DISTINCT FROM $1, \
+         relay IS NULL OR leased_until <= clock_timestamp() \
+     FROM oncebox_shard ORDER BY shard FOR UPDATE";
 
-    pub(super) async fn give_back(&self, relay: Uuid, shards: &[u16], leaving: bool) -> StoreResult<()> {
-        let failed = || own("releasing shards");
-        let mut txn = self.begin_lease().await?;
-        self.lock_shards(&mut txn, relay).await?;
-        self.query(RELEASE).bind(relay).bind(numbers(shards)).execute(&mut *txn).await.map_err(failed())?;
-        if leaving {
-            self.query("DELETE FROM oncebox_relay WHERE relay = $1")
-                .bind(relay)
-                .execute(&mut *txn)
-                .await
-                .map_err(failed())?;
-        }
-        txn.commit(STILL_OPEN).await.map_err(failed())
-    }
-
-    async fn lock_shards(&self, txn: &mut PgTxn, relay: Uuid) -> StoreResult<Vec<Found>> {
-        let failed = || own("looking at the shards");
-        let rows = self.query(LOCK).bind(relay).fetch_all(&mut **txn).await.map_err(failed())?;
-        let found = rows.iter().map(|row| {
-            let lease = Lease { shard: shard(row.try_get(0)?), epoch: row.try_get(1)? };
-            Ok(Found { lease, mine: row.try_get(2)?, free: row.try_get(3)? })
-        });
-        found.collect::<Result<_, sqlx::Error>>().map_err(failed())
-    }
+async fn lock_shards(store: &PgStore, txn: &mut PgTxn, relay: Uuid) -> StoreResult<Vec<Found>> {
+    let doing = "looking at the shards";
+    let rows = store.query(LOCK).bind(relay).fetch_all(&mut **txn).await.context(doing)?;
+    let found = rows.iter().map(|row| {
+        let lease = Lease { shard: shard(row.try_get(0)?), epoch: row.try_get(1)? };
+        Ok(Found { lease, mine: row.try_get(2)?, free: row.try_get(3)? })
+    });
+    found.collect::<sqlx::Result<_>>().context(doing)
 }
 
 /// What this relay holds from now on. What it had it keeps, with its epoch: even if the time was over, nobody else came.

@@ -8,14 +8,13 @@ use oncebox_core::store::StoreResult;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::classify::own;
+use crate::classify::Context;
 use crate::store::PgStore;
-use crate::txn::STILL_OPEN;
 
 /// How many keys one step looks at.
-const STEP: i64 = 1000;
+const STEP_KEYS: i64 = 1000;
 
-const CONTEXT: &str = "looking for events that wait for nobody";
+const DOING: &str = "looking for events that wait for nobody";
 
 /// The first held event of each key, by a loose walk over the index: as long as there are keys, however many events wait.
 const FIRSTS: &str = "WITH RECURSIVE firsts AS ( \
@@ -37,45 +36,43 @@ const MAKE_DUE: &str = "UPDATE oncebox_outbox SET held_until = clock_timestamp()
 /// Where a step ended.
 type Key = (String, Vec<u8>);
 
-impl PgStore {
-    pub(super) async fn free_left_behind(&self) -> StoreResult<()> {
-        let mut after = Some(Key::default());
-        while let Some(key) = after {
-            after = self.patiently(CONTEXT, self.free_after(key)).await?;
-        }
-        Ok(())
+/// Finds events that wait for one that is gone, and lets them go on.
+pub(super) async fn free_left_behind(store: &PgStore) -> StoreResult<()> {
+    let mut after = Some(Key::default());
+    while let Some(key) = after {
+        after = store.patiently(DOING, free_after(store, key)).await?;
     }
-
-    /// One step; `None` after the last key.
-    async fn free_after(&self, (topic, hash): Key) -> StoreResult<Option<Key>> {
-        let failed = || own(CONTEXT);
-        // With a relay's settings: this walk is short only by the index.
-        let mut txn = self.begin_relay().await?;
-        let firsts = self
-            .query(FIRSTS)
-            .bind(topic)
-            .bind(hash)
-            .bind(STEP)
-            .fetch_all(&mut *txn)
-            .await
-            .map_err(failed())?;
-        let seqs = left_behind(&firsts).map_err(failed())?;
-        let mut freed = 0;
-        if !seqs.is_empty() {
-            let made_due = self.query(MAKE_DUE).bind(seqs).execute(&mut *txn).await.map_err(failed())?;
-            freed = made_due.rows_affected();
-        }
-        txn.commit(STILL_OPEN).await.map_err(failed())?;
-        if freed > 0 {
-            tracing::info!(freed, "let events go on that waited for nobody");
-            events_committed();
-        }
-        let full = firsts.len() >= usize::try_from(STEP).unwrap_or(usize::MAX);
-        firsts.last().filter(|_| full).map(key_of).transpose().map_err(failed())
-    }
+    Ok(())
 }
 
-fn left_behind(firsts: &[PgRow]) -> Result<Vec<i64>, sqlx::Error> {
+/// One step; `None` after the last key.
+async fn free_after(store: &PgStore, (topic, hash): Key) -> StoreResult<Option<Key>> {
+    // With a relay's settings: this walk is short only by the index.
+    let mut txn = store.begin_relay().await?;
+    let firsts = store
+        .query(FIRSTS)
+        .bind(topic)
+        .bind(hash)
+        .bind(STEP_KEYS)
+        .fetch_all(&mut *txn)
+        .await
+        .context(DOING)?;
+    let seqs = left_behind(&firsts).context(DOING)?;
+    let mut freed = 0;
+    if !seqs.is_empty() {
+        let made_due = store.query(MAKE_DUE).bind(seqs).execute(&mut *txn).await.context(DOING)?;
+        freed = made_due.rows_affected();
+    }
+    txn.commit_own(DOING).await?;
+    if freed > 0 {
+        tracing::info!(freed, "let events go on that waited for nobody");
+        events_committed();
+    }
+    let full = firsts.len() >= usize::try_from(STEP_KEYS).unwrap_or(usize::MAX);
+    firsts.last().filter(|_| full).map(key_of).transpose().context(DOING)
+}
+
+fn left_behind(firsts: &[PgRow]) -> sqlx::Result<Vec<i64>> {
     let mut seqs = Vec::new();
     for first in firsts {
         if first.try_get(3)? {
@@ -85,6 +82,6 @@ fn left_behind(firsts: &[PgRow]) -> Result<Vec<i64>, sqlx::Error> {
     Ok(seqs)
 }
 
-fn key_of(first: &PgRow) -> Result<Key, sqlx::Error> {
+fn key_of(first: &PgRow) -> sqlx::Result<Key> {
     Ok((first.try_get(0)?, first.try_get(1)?))
 }

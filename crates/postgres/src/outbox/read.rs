@@ -10,10 +10,10 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::row::{self, Unfit, event_columns};
-use super::{numbers, shard};
-use crate::classify::own;
+use super::{numbers, shard, waiting};
+use crate::classify::Context;
 use crate::store::PgStore;
-use crate::txn::{PgTxn, STILL_OPEN};
+use crate::txn::PgTxn;
 
 /// The topics and shards with ready events by a loose walk over their index, and those with held events that are due by
 /// another: the first one of a topic and shard is the one that is due first. Both are as long as there are topics and
@@ -38,7 +38,63 @@ const READY: &str = "WITH RECURSIVE ready AS ( \
          WHERE shard = ANY ($1) AND held_until <= statement_timestamp()";
 
 /// More topics and shards than this are not looked at in one go.
-const MOST_READY: i64 = 16 * 1024;
+const MAX_READY: i64 = 16 * 1024;
+
+/// The topics and shards that have something to publish now.
+pub(super) async fn ready(store: &PgStore, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
+    let doing = "looking for events";
+    let mut txn = store.begin_relay().await?;
+    let rows =
+        store.query(READY).bind(numbers(shards)).bind(MAX_READY).fetch_all(&mut *txn).await.context(doing)?;
+    txn.rollback().await;
+    let ready = rows.iter().map(|row| Ok((row.try_get(0)?, shard(row.try_get(1)?))));
+    ready.collect::<sqlx::Result<_>>().context(doing)
+}
+
+/// What to read.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) topic: Arc<str>,
+    pub(super) shards: Vec<i32>,
+    /// The most events of one shard.
+    pub(super) share: i64,
+    pub(super) events: i64,
+    pub(super) bytes: i64,
+}
+
+/// The next events of a topic.
+pub(super) async fn next_events(
+    store: &PgStore,
+    topic: &str,
+    shards: &[u16],
+    bounds: BatchBounds,
+) -> StoreResult<Vec<StoredEvent>> {
+    let events = bounds.messages.max(1);
+    let bound = |limit: usize| i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut wanted = Wanted {
+        topic: Arc::from(topic),
+        shards: numbers(shards),
+        share: bound(events.div_ceil(shards.len().max(1))),
+        events: bound(events),
+        bytes: bound(bounds.bytes),
+    };
+    let mut txn = store.begin_relay().await?;
+    let mut rows = fresh(store, &mut txn, &wanted).await?;
+    if leaves_some_behind(&rows, &wanted).context("reading events")? {
+        // Most of the events are in few shards.
+        wanted.share = wanted.events;
+        rows = fresh(store, &mut txn, &wanted).await?;
+    }
+    if rows.is_empty() {
+        rows = waiting::around_held(store, &mut txn, &wanted).await?;
+    }
+    let (fit, unfit) = read(&rows, &wanted.topic).context("reading events")?;
+    if !unfit.is_empty() {
+        park_unfit(store, &mut txn, &unfit).await?;
+    }
+    txn.commit_own("reading events").await?;
+    Ok(fit)
+}
 
 /// The way of nearly all events: nothing of this topic is held, and that is asked once. Sizes are those of the stored
 /// values, so that nothing large is read for events that do not fit.
@@ -58,99 +114,34 @@ const FRESH: &str = concat!(
      ORDER BY seq"
 );
 
+async fn fresh(store: &PgStore, txn: &mut PgTxn, wanted: &Wanted) -> StoreResult<Vec<PgRow>> {
+    store
+        .query(FRESH)
+        .bind(&*wanted.topic)
+        .bind(&wanted.shards)
+        .bind(wanted.share)
+        .bind(wanted.events)
+        .bind(wanted.bytes)
+        .fetch_all(&mut **txn)
+        .await
+        .context("reading events")
+}
+
 const PARK_UNFIT: &str = "UPDATE oncebox_outbox o \
      SET parked_at = clock_timestamp(), held_until = NULL, error = u.error \
      FROM unnest($1::bigint[], $2::text[]) AS u(seq, error) WHERE o.seq = u.seq";
 
-/// What to read.
-#[derive(Debug, Clone)]
-pub(super) struct Wanted {
-    pub(super) topic: Arc<str>,
-    pub(super) shards: Vec<i32>,
-    /// The most events of one shard.
-    pub(super) share: i64,
-    pub(super) events: i64,
-    pub(super) bytes: i64,
-}
-
-impl PgStore {
-    pub(super) async fn ready_topics(&self, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
-        let failed = || own("looking for events");
-        let mut txn = self.begin_relay().await?;
-        let rows = self
-            .query(READY)
-            .bind(numbers(shards))
-            .bind(MOST_READY)
-            .fetch_all(&mut *txn)
-            .await
-            .map_err(failed())?;
-        txn.rollback().await;
-        let ready = rows.iter().map(|row| Ok((row.try_get(0)?, shard(row.try_get(1)?))));
-        ready.collect::<Result<_, sqlx::Error>>().map_err(failed())
+async fn park_unfit(store: &PgStore, txn: &mut PgTxn, unfit: &[(i64, Unfit)]) -> StoreResult<()> {
+    for (seq, why) in unfit {
+        tracing::warn!(seq, why, "parked an event that cannot be published");
     }
-
-    pub(super) async fn read_events(
-        &self,
-        topic: &str,
-        shards: &[u16],
-        bounds: BatchBounds,
-    ) -> StoreResult<Vec<StoredEvent>> {
-        let events = bounds.messages.max(1);
-        let bound = |limit: usize| i64::try_from(limit).unwrap_or(i64::MAX);
-        let mut wanted = Wanted {
-            topic: Arc::from(topic),
-            shards: numbers(shards),
-            share: bound(events.div_ceil(shards.len().max(1))),
-            events: bound(events),
-            bytes: bound(bounds.bytes),
-        };
-        let mut txn = self.begin_relay().await?;
-        let mut rows = self.fresh(&mut txn, &wanted).await?;
-        if leaves_some_behind(&rows, &wanted).map_err(own("reading events"))? {
-            // Most of the events are in few shards.
-            wanted.share = wanted.events;
-            rows = self.fresh(&mut txn, &wanted).await?;
-        }
-        if rows.is_empty() {
-            rows = self.around_held(&mut txn, &wanted).await?;
-        }
-        let (fit, unfit) = read(&rows, &wanted.topic).map_err(own("reading events"))?;
-        if !unfit.is_empty() {
-            self.park_unfit(&mut txn, &unfit).await?;
-        }
-        txn.commit(STILL_OPEN).await.map_err(own("reading events"))?;
-        Ok(fit)
-    }
-
-    async fn fresh(&self, txn: &mut PgTxn, wanted: &Wanted) -> StoreResult<Vec<PgRow>> {
-        self.query(FRESH)
-            .bind(&*wanted.topic)
-            .bind(&wanted.shards)
-            .bind(wanted.share)
-            .bind(wanted.events)
-            .bind(wanted.bytes)
-            .fetch_all(&mut **txn)
-            .await
-            .map_err(own("reading events"))
-    }
-
-    async fn park_unfit(&self, txn: &mut PgTxn, unfit: &[(i64, Unfit)]) -> StoreResult<()> {
-        for (seq, why) in unfit {
-            tracing::warn!(seq, why, "parked an event that cannot be published");
-        }
-        let (seqs, errors): (Vec<i64>, Vec<Unfit>) = unfit.iter().copied().unzip();
-        self.query(PARK_UNFIT)
-            .bind(seqs)
-            .bind(errors)
-            .execute(&mut **txn)
-            .await
-            .map_err(own("parking events"))?;
-        Ok(())
-    }
+    let (seqs, errors): (Vec<i64>, Vec<Unfit>) = unfit.iter().copied().unzip();
+    store.query(PARK_UNFIT).bind(seqs).bind(errors).execute(&mut **txn).await.context("parking events")?;
+    Ok(())
 }
 
 /// Whether a shard used up its share while the batch has room.
-fn leaves_some_behind(rows: &[PgRow], wanted: &Wanted) -> Result<bool, sqlx::Error> {
+fn leaves_some_behind(rows: &[PgRow], wanted: &Wanted) -> sqlx::Result<bool> {
     let Some(last) = rows.last() else { return Ok(false) };
     let count = i64::try_from(rows.len()).unwrap_or(i64::MAX);
     // Perhaps more would have fitted; but a batch that is half full is not worth a second look.
@@ -167,7 +158,7 @@ fn leaves_some_behind(rows: &[PgRow], wanted: &Wanted) -> Result<bool, sqlx::Err
 
 type FitAndUnfit = (Vec<StoredEvent>, Vec<(i64, Unfit)>);
 
-fn read(rows: &[PgRow], topic: &Arc<str>) -> Result<FitAndUnfit, sqlx::Error> {
+fn read(rows: &[PgRow], topic: &Arc<str>) -> sqlx::Result<FitAndUnfit> {
     // Events that were written by a plain INSERT were never checked.
     let no_topic = check_topic(topic)
         .err()

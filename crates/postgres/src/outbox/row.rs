@@ -24,7 +24,7 @@ pub(super) type Unfit = &'static str;
 const UNREADABLE: Unfit = "its headers are neither a JSON object of texts nor an array of [name, text]";
 
 /// The event of a row.
-pub(super) fn event(row: &PgRow, topic: &Arc<str>) -> Result<(StoredEvent, Option<Unfit>), sqlx::Error> {
+pub(super) fn event(row: &PgRow, topic: &Arc<str>) -> sqlx::Result<(StoredEvent, Option<Unfit>)> {
     let headers = headers_json::from_either(row.try_get(4)?);
     let unfit = headers.is_none().then_some(UNREADABLE);
     let bytes =
@@ -44,12 +44,12 @@ pub(super) fn event(row: &PgRow, topic: &Arc<str>) -> Result<(StoredEvent, Optio
 }
 
 /// The shard of the same row.
-pub(super) fn shard_of(row: &PgRow) -> Result<u16, sqlx::Error> {
+pub(super) fn shard_of(row: &PgRow) -> sqlx::Result<u16> {
     Ok(shard(row.try_get(8)?))
 }
 
 /// An event with its state. Headers that cannot be read are not shown; the error of such an event says so.
-pub(super) fn entry(row: &PgRow) -> Result<OutboxEntry, sqlx::Error> {
+pub(super) fn entry(row: &PgRow) -> sqlx::Result<OutboxEntry> {
     let topic: Arc<str> = Arc::from(row.try_get::<&str, _>("topic")?);
     let (event, _) = event(row, &topic)?;
     let state = match row.try_get("state")? {

@@ -1,68 +1,70 @@
 //! Queries whose rows become events.
 
+use oncebox_core::error::BoxError;
 use oncebox_core::outbox::{check_topic, events_committed};
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult, Sweep};
 use sqlx::{AssertSqlSafe, Column, Executor, SqlSafeStr, Statement};
 
-use super::milliseconds;
-use crate::classify::{class_of_driver, own};
+use crate::classify::{Context, class_of_driver};
 use crate::quote::identifier;
 use crate::store::PgStore;
-use crate::txn::STILL_OPEN;
+use crate::time::milliseconds;
 
-impl PgStore {
-    pub(super) async fn run_sweep(&self, sweep: &Sweep) -> StoreResult<u64> {
-        let failed = |e: sqlx::Error| {
-            StoreError::new(class_of_driver(&e), format!("running the sweep {}", sweep.name), e)
-        };
-        let mut txn = self.begin_aside().await?;
-        let emitted = self
-            .query(AssertSqlSafe(emitting(sweep)))
-            .bind(&sweep.name)
-            .bind(milliseconds(sweep.window))
-            .bind(i64::from(sweep.limit))
-            .bind(&sweep.topic)
-            .execute(&mut *txn)
-            .await
-            .map_err(failed)?
-            .rows_affected();
-        txn.commit(STILL_OPEN).await.map_err(failed)?;
-        if emitted > 0 {
-            events_committed();
-        }
-        Ok(emitted)
+/// Runs the query and emits its rows.
+pub(super) async fn sweep(store: &PgStore, sweep: &Sweep) -> StoreResult<u64> {
+    let doing = format!("running sweep {}", sweep.name);
+    let mut txn = store.begin_aside().await?;
+    let emitted = store
+        .query(AssertSqlSafe(emitting(sweep)))
+        .bind(&sweep.name)
+        .bind(milliseconds(sweep.window))
+        .bind(i64::from(sweep.limit))
+        .bind(&sweep.topic)
+        .execute(&mut *txn)
+        .await
+        .context_of_user(&doing)?
+        .rows_affected();
+    txn.commit(None).await?;
+    if emitted > 0 {
+        events_committed();
     }
+    Ok(emitted)
+}
 
-    pub(super) async fn look_at_sweep(&self, sweep: &Sweep) -> StoreResult<()> {
-        let wrong = |why: String| {
-            StoreError::new(ErrorClass::Failed, format!("checking the sweep {}", sweep.name), why)
-        };
-        check_topic(&sweep.topic).map_err(|e| wrong(e.to_string()))?;
-        let mut txn = self.begin_aside().await?;
-        let refused = |e: sqlx::Error| match class_of_driver(&e) {
-            // A table that is missing now may be there later.
-            class @ (ErrorClass::Failed | ErrorClass::Environment) => {
-                StoreError { class, ..wrong(format!("PostgreSQL refuses the query: {e}")) }
-            }
-            _ => own("checking a sweep")(e),
-        };
-        let found = columns(&mut txn, sweep).await.map_err(refused)?;
-        // By the names of the settings, because that is where the mistake is.
-        for (setting, wanted) in [("key", Some(&sweep.row_key)), ("emit.key", sweep.event_key.as_ref())] {
-            if let Some(column) = wanted.filter(|wanted| !found.contains(wanted)) {
-                let there = found.join(", ");
-                return Err(wrong(format!("{setting} names the column {column}, its query has {there}")));
-            }
+/// Lets PostgreSQL look at the query, and looks for the columns.
+pub(super) async fn check_sweep(store: &PgStore, sweep: &Sweep) -> StoreResult<()> {
+    check_topic(&sweep.topic).map_err(|e| wrong(sweep, e))?;
+    let mut txn = store.begin_aside().await?;
+    let found = columns(&mut txn, sweep).await.map_err(|e| refused(sweep, e))?;
+    // By the names of the settings, because that is where the mistake is.
+    for (setting, wanted) in [("key", Some(&sweep.row_key)), ("emit.key", sweep.event_key.as_ref())] {
+        if let Some(column) = wanted.filter(|wanted| !found.contains(wanted)) {
+            let there = found.join(", ");
+            return Err(wrong(sweep, format!("{setting} names the column {column}, its query has {there}")));
         }
-        // The whole of it: a column that is there twice shows only now.
-        let whole = (&mut *txn).prepare(AssertSqlSafe(emitting(sweep)).into_sql_str()).await;
-        whole.map_err(refused)?;
-        txn.rollback().await;
-        Ok(())
+    }
+    // The whole of it: a column that is there twice shows only now.
+    let whole = (&mut *txn).prepare(AssertSqlSafe(emitting(sweep)).into_sql_str()).await;
+    whole.map_err(|e| refused(sweep, e))?;
+    txn.rollback().await;
+    Ok(())
+}
+
+fn wrong(sweep: &Sweep, why: impl Into<BoxError>) -> StoreError {
+    StoreError::new(ErrorClass::Failed, format!("checking sweep {}", sweep.name), why)
+}
+
+fn refused(sweep: &Sweep, error: sqlx::Error) -> StoreError {
+    match class_of_driver(&error) {
+        // A table that is missing now may be there later.
+        class @ (ErrorClass::Failed | ErrorClass::Environment) => {
+            wrong(sweep, format!("PostgreSQL refuses the query: {error}")).with_class(class)
+        }
+        class => wrong(sweep, error).with_class(class),
     }
 }
 
-async fn columns(conn: &mut sqlx::PgConnection, sweep: &Sweep) -> Result<Vec<String>, sqlx::Error> {
+async fn columns(conn: &mut sqlx::PgConnection, sweep: &Sweep) -> sqlx::Result<Vec<String>> {
     let sql = format!("SELECT * FROM (\n{}\n) AS q", query(sweep));
     let described = conn.prepare(AssertSqlSafe(sql).into_sql_str()).await?;
     Ok(described.columns().iter().map(|column| column.name().to_owned()).collect())

@@ -10,14 +10,14 @@ use sqlx::postgres::PgRow;
 
 use super::read::Wanted;
 use super::row::event_columns;
-use crate::classify::own;
+use crate::classify::Context;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
 
 /// How many events of a shard are looked at in the later steps, and how many steps are made before the caller is told that
 /// there is nothing for now.
-const STEP: i64 = 4000;
-const STEPS: usize = 8;
+const STEP_EVENTS: i64 = 4000;
+const MAX_STEPS: usize = 8;
 
 /// The held one is locked: who takes it away at this moment waits, and then finds those that were put behind it.
 const PUT_BEHIND: &str = "WITH ahead AS MATERIALIZED ( \
@@ -83,38 +83,41 @@ const AROUND: &str = concat!(
      WHERE place = 1 OR bytes <= $5 ORDER BY seq"
 );
 
-impl PgStore {
-    pub(super) async fn around_held(&self, txn: &mut PgTxn, wanted: &Wanted) -> StoreResult<Vec<PgRow>> {
-        let failed = || own("reading events around held ones");
-        let enough = usize::try_from(wanted.events).unwrap_or(usize::MAX).div_ceil(2);
-        // First as if most events could go; then all of the batch from one shard; then past many that wait.
-        let shares = [wanted.share, wanted.events].into_iter().chain(iter::repeat(STEP.max(wanted.events)));
-        let mut rows = Vec::new();
-        for share in shares.take(STEPS) {
-            let put_behind = self
-                .query(PUT_BEHIND)
-                .bind(&*wanted.topic)
-                .bind(&wanted.shards)
-                .bind(share)
-                .execute(&mut **txn)
-                .await
-                .map_err(failed())?
-                .rows_affected();
-            rows = self
-                .query(AROUND)
-                .bind(&*wanted.topic)
-                .bind(&wanted.shards)
-                .bind(share)
-                .bind(wanted.events)
-                .bind(wanted.bytes)
-                .fetch_all(&mut **txn)
-                .await
-                .map_err(failed())?;
-            let some_wait = share < wanted.events || (rows.is_empty() && put_behind > 0);
-            if rows.len() >= enough || !some_wait {
-                break;
-            }
+pub(super) async fn around_held(
+    store: &PgStore,
+    txn: &mut PgTxn,
+    wanted: &Wanted,
+) -> StoreResult<Vec<PgRow>> {
+    let doing = "reading events around held ones";
+    let enough = usize::try_from(wanted.events).unwrap_or(usize::MAX).div_ceil(2);
+    // First as if most events could go; then all of the batch from one shard; then past many that wait.
+    let shares =
+        [wanted.share, wanted.events].into_iter().chain(iter::repeat(STEP_EVENTS.max(wanted.events)));
+    let mut rows = Vec::new();
+    for share in shares.take(MAX_STEPS) {
+        let put_behind = store
+            .query(PUT_BEHIND)
+            .bind(&*wanted.topic)
+            .bind(&wanted.shards)
+            .bind(share)
+            .execute(&mut **txn)
+            .await
+            .context(doing)?
+            .rows_affected();
+        rows = store
+            .query(AROUND)
+            .bind(&*wanted.topic)
+            .bind(&wanted.shards)
+            .bind(share)
+            .bind(wanted.events)
+            .bind(wanted.bytes)
+            .fetch_all(&mut **txn)
+            .await
+            .context(doing)?;
+        let some_wait = share < wanted.events || (rows.is_empty() && put_behind > 0);
+        if rows.len() >= enough || !some_wait {
+            break;
         }
-        Ok(rows)
     }
+    Ok(rows)
 }

@@ -4,12 +4,11 @@ use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{KIND, LOCK, Partitioned, STORAGE};
-use crate::classify::ddl;
+use crate::classify::Context;
 use crate::store::PgStore;
-use crate::txn::STILL_OPEN;
 
 /// More receipts than this would keep the consumers waiting for more than some ten seconds.
-const MOST_MOVED: i64 = 1_000_000;
+const MAX_MOVED: i64 = 1_000_000;
 
 /// Nobody reads or writes receipts until this transaction ends.
 const TAKE: &str = "SET LOCAL statement_timeout = '10min'; LOCK TABLE oncebox_inbox IN ACCESS EXCLUSIVE MODE";
@@ -33,52 +32,48 @@ const CREATE: &str = "ALTER TABLE oncebox_inbox RENAME TO oncebox_inbox_plain; \
          END LOOP; \
      END $$";
 
-impl PgStore {
-    pub(super) async fn convert_once(&self) -> StoreResult<Partitioned> {
-        let failed = || ddl("partitioning the receipts");
-        let mut txn = self.begin_aside().await?;
-        sqlx::raw_sql(LOCK).execute(&mut *txn).await.map_err(failed())?;
-        let kind = self.query(KIND).fetch_optional(&mut *txn).await.map_err(failed())?;
-        let kind: Option<String> = kind.map(|row| row.try_get(0)).transpose().map_err(failed())?;
-        match kind.as_deref() {
-            Some("p") => {
-                txn.rollback().await;
-                return Ok(Partitioned::default());
-            }
-            Some(_) => {}
-            None => {
-                return Err(refused(
-                    "there is no table oncebox_inbox: run `oncebox migrate` first".to_owned(),
-                ));
-            }
-        }
-        sqlx::raw_sql(TAKE).execute(&mut *txn).await.map_err(failed())?;
-        let held: i64 =
-            self.query(COUNT).fetch_one(&mut *txn).await.and_then(|row| row.try_get(0)).map_err(failed())?;
-        if held > MOST_MOVED {
+pub(super) async fn convert_once(store: &PgStore) -> StoreResult<Partitioned> {
+    let doing = "partitioning the receipts";
+    let mut txn = store.begin_aside().await?;
+    sqlx::raw_sql(LOCK).execute(&mut *txn).await.context_of_ddl(doing)?;
+    let kind = store.query(KIND).fetch_optional(&mut *txn).await.context_of_ddl(doing)?;
+    let kind: Option<String> = kind.map(|row| row.try_get(0)).transpose().context_of_ddl(doing)?;
+    match kind.as_deref() {
+        Some("p") => {
             txn.rollback().await;
-            return Err(refused(format!(
-                "oncebox_inbox holds more than {MOST_MOVED} receipts, and moving them would stop its consumers for \
-                 long. Purge with a shorter retention until it holds fewer, or begin with a new database; then try again"
-            )));
+            return Ok(Partitioned::default());
         }
-        sqlx::raw_sql(CREATE).execute(&mut *txn).await.map_err(failed())?;
-        // Only UUIDv7 keys have the top bit clear, so the default partition stays small: adding a day has to search it.
-        let parts = format!(
-            "CREATE TABLE oncebox_inbox_other PARTITION OF oncebox_inbox \
-                 FOR VALUES FROM ('80000000-0000-0000-0000-000000000000') TO (MAXVALUE) WITH ({STORAGE}); \
-             CREATE TABLE oncebox_inbox_default PARTITION OF oncebox_inbox DEFAULT WITH ({STORAGE})"
-        );
-        sqlx::raw_sql(AssertSqlSafe(parts)).execute(&mut *txn).await.map_err(failed())?;
-        let moved = sqlx::raw_sql("INSERT INTO oncebox_inbox SELECT * FROM oncebox_inbox_plain")
-            .execute(&mut *txn)
-            .await
-            .map_err(failed())?
-            .rows_affected();
-        sqlx::raw_sql("DROP TABLE oncebox_inbox_plain").execute(&mut *txn).await.map_err(failed())?;
-        txn.commit(STILL_OPEN).await.map_err(failed())?;
-        Ok(Partitioned { converted: true, created: 0, moved })
+        Some(_) => {}
+        None => {
+            return Err(refused("there is no table oncebox_inbox: run `oncebox migrate` first".to_owned()));
+        }
     }
+    sqlx::raw_sql(TAKE).execute(&mut *txn).await.context_of_ddl(doing)?;
+    let held: i64 =
+        store.query(COUNT).fetch_one(&mut *txn).await.and_then(|row| row.try_get(0)).context_of_ddl(doing)?;
+    if held > MAX_MOVED {
+        txn.rollback().await;
+        return Err(refused(format!(
+            "oncebox_inbox holds more than {MAX_MOVED} receipts, and moving them would stop its consumers for \
+             long. Purge with a shorter retention until it holds fewer, or begin with a new database; then try again"
+        )));
+    }
+    sqlx::raw_sql(CREATE).execute(&mut *txn).await.context_of_ddl(doing)?;
+    // Only UUIDv7 keys have the top bit clear, so the default partition stays small: adding a day has to search it.
+    let parts = format!(
+        "CREATE TABLE oncebox_inbox_other PARTITION OF oncebox_inbox \
+             FOR VALUES FROM ('80000000-0000-0000-0000-000000000000') TO (MAXVALUE) WITH ({STORAGE}); \
+         CREATE TABLE oncebox_inbox_default PARTITION OF oncebox_inbox DEFAULT WITH ({STORAGE})"
+    );
+    sqlx::raw_sql(AssertSqlSafe(parts)).execute(&mut *txn).await.context_of_ddl(doing)?;
+    let moved = sqlx::raw_sql("INSERT INTO oncebox_inbox SELECT * FROM oncebox_inbox_plain")
+        .execute(&mut *txn)
+        .await
+        .context_of_ddl(doing)?
+        .rows_affected();
+    sqlx::raw_sql("DROP TABLE oncebox_inbox_plain").execute(&mut *txn).await.context_of_ddl(doing)?;
+    txn.commit_ddl(doing).await?;
+    Ok(Partitioned { converted: true, created: 0, moved })
 }
 
 fn refused(why: String) -> StoreError {

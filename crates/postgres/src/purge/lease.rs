@@ -9,28 +9,13 @@ use oncebox_core::store::{StoreError, StoreResult};
 use sqlx::Row;
 use uuid::Uuid;
 
-use crate::classify::own;
+use crate::classify::Context;
 use crate::store::PgStore;
-use crate::txn::{PgTxn, STILL_OPEN};
+use crate::time::milliseconds;
+use crate::txn::PgTxn;
 
 /// Longer than a step and its rest can take.
-const LEASE: Duration = Duration::from_secs(150);
-
-/// A lease that ends later than one that begins now was written before the clock was set back.
-const TAKE: &str = "INSERT INTO oncebox_purge AS p (owner, leased_until) \
-     VALUES ($1, clock_timestamp() + $2 * interval '1 millisecond') \
-     ON CONFLICT (only_row) DO UPDATE SET owner = EXCLUDED.owner, leased_until = EXCLUDED.leased_until \
-     WHERE p.owner IS NULL OR p.leased_until IS NULL OR p.leased_until <= clock_timestamp() \
-         OR p.leased_until > EXCLUDED.leased_until \
-     RETURNING at_table, at_page";
-
-const RENEW: &str = "UPDATE oncebox_purge SET leased_until = clock_timestamp() + $2 * interval '1 millisecond', \
-         at_table = COALESCE($3, at_table), at_page = CASE WHEN $3 IS NULL THEN at_page ELSE $4 END \
-     WHERE owner = $1";
-
-const RELEASE: &str = "UPDATE oncebox_purge SET owner = NULL, leased_until = NULL, \
-         at_table = CASE WHEN NOT $2 THEN at_table END, at_page = CASE WHEN NOT $2 THEN at_page END \
-     WHERE owner = $1";
+const LEASE_DURATION: Duration = Duration::from_secs(150);
 
 /// Where a step begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,57 +32,75 @@ pub(crate) struct Lease {
     pub(super) left_at: Option<Place>,
 }
 
-impl PgStore {
+impl Lease {
     /// `None` if another process purges.
-    pub(super) async fn lease_purge(&self) -> StoreResult<Option<Lease>> {
-        let failed = || own("taking the turn to purge");
-        let owner = Uuid::now_v7();
-        let mut txn = self.begin_aside().await?;
-        let row =
-            self.query(TAKE).bind(owner).bind(lease_ms()).fetch_optional(&mut *txn).await.map_err(failed())?;
-        let Some(row) = row else {
-            txn.rollback().await;
-            return Ok(None);
-        };
-        let table: Option<String> = row.try_get(0).map_err(failed())?;
-        let page: Option<i64> = row.try_get(1).map_err(failed())?;
-        txn.commit(STILL_OPEN).await.map_err(failed())?;
-        Ok(Some(Lease { owner, left_at: table.zip(page).map(|(table, page)| Place { table, page }) }))
+    pub(super) async fn take(store: &PgStore) -> StoreResult<Option<Self>> {
+        /// A lease that ends later than one that begins now was written before the clock was set back.
+        const TAKE: &str = "INSERT INTO oncebox_purge AS p (owner, leased_until) \
+             VALUES ($1, clock_timestamp() + $2 * interval '1 millisecond') \
+             ON CONFLICT (only_row) DO UPDATE SET owner = EXCLUDED.owner, leased_until = EXCLUDED.leased_until \
+             WHERE p.owner IS NULL OR p.leased_until IS NULL OR p.leased_until <= clock_timestamp() \
+                 OR p.leased_until > EXCLUDED.leased_until \
+             RETURNING at_table, at_page";
+        let doing = "taking the turn to purge";
+        store
+            .patiently(doing, async {
+                let owner = Uuid::now_v7();
+                let mut txn = store.begin_aside().await?;
+                let take = store.query(TAKE).bind(owner).bind(milliseconds(LEASE_DURATION));
+                let Some(row) = take.fetch_optional(&mut *txn).await.context(doing)? else {
+                    txn.rollback().await;
+                    return Ok(None);
+                };
+                let table: Option<String> = row.try_get(0).context(doing)?;
+                let page: Option<i64> = row.try_get(1).context(doing)?;
+                txn.commit_own(doing).await?;
+                let left_at = table.zip(page).map(|(table, page)| Place { table, page });
+                Ok(Some(Self { owner, left_at }))
+            })
+            .await
     }
 
     /// Renews the lease in the transaction of a step, and writes down where the next one begins. Comes last, because others
     /// who look for their turn wait for it; if the lease is lost, dropping the transaction undoes the step.
-    pub(crate) async fn keep_lease(
+    pub(crate) async fn renew(
         &self,
+        store: &PgStore,
         txn: &mut PgTxn,
-        lease: &Lease,
         next: Option<&Place>,
     ) -> StoreResult<()> {
-        let renewed = self
+        const RENEW: &str = "UPDATE oncebox_purge SET leased_until = clock_timestamp() + $2 * interval '1 millisecond', \
+                 at_table = COALESCE($3, at_table), at_page = CASE WHEN $3 IS NULL THEN at_page ELSE $4 END \
+             WHERE owner = $1";
+        let doing = "keeping the turn to purge";
+        let renewed = store
             .query(RENEW)
-            .bind(lease.owner)
-            .bind(lease_ms())
+            .bind(self.owner)
+            .bind(milliseconds(LEASE_DURATION))
             .bind(next.map(|place| place.table.as_str()))
             .bind(next.map(|place| place.page))
             .execute(&mut **txn)
             .await
-            .map_err(own("keeping the turn to purge"))?;
+            .context(doing)?;
         if renewed.rows_affected() == 0 {
-            return Err(StoreError::fenced("keeping the turn to purge"));
+            return Err(StoreError::fenced(doing));
         }
         Ok(())
     }
 
-    /// Gives the lease back. After a pass that came to the end the next one begins at the beginning.
-    pub(super) async fn release_lease(&self, lease: &Lease, at_the_end: bool) -> StoreResult<()> {
-        let failed = || own("ending the turn to purge");
-        let mut txn = self.begin_aside().await?;
-        let release = self.query(RELEASE).bind(lease.owner).bind(at_the_end);
-        release.execute(&mut *txn).await.map_err(failed())?;
-        txn.commit(STILL_OPEN).await.map_err(failed())
+    /// Ends the turn. After a pass that came to the end the next one begins at the beginning.
+    pub(super) async fn give_back(&self, store: &PgStore, at_the_end: bool) -> StoreResult<()> {
+        const GIVE_BACK: &str = "UPDATE oncebox_purge SET owner = NULL, leased_until = NULL, \
+                 at_table = CASE WHEN NOT $2 THEN at_table END, at_page = CASE WHEN NOT $2 THEN at_page END \
+             WHERE owner = $1";
+        let doing = "ending the turn to purge";
+        store
+            .patiently(doing, async {
+                let mut txn = store.begin_aside().await?;
+                let give_back = store.query(GIVE_BACK).bind(self.owner).bind(at_the_end);
+                give_back.execute(&mut *txn).await.context(doing)?;
+                txn.commit_own(doing).await
+            })
+            .await
     }
-}
-
-fn lease_ms() -> i64 {
-    i64::try_from(LEASE.as_millis()).unwrap_or(i64::MAX)
 }

@@ -9,12 +9,11 @@ use sqlx::{AssertSqlSafe, Row};
 use super::horizon::RELATION;
 use super::lease::{Lease, Place};
 use super::{Horizons, Pass};
-use crate::classify::own;
+use crate::classify::Context;
 use crate::store::PgStore;
-use crate::txn::STILL_OPEN;
 
 /// Pages per transaction: some 5,000 receipts, a few hundredths of a second.
-const PAGES: i64 = 64;
+const STEP_PAGES: i64 = 64;
 
 /// The tables that hold receipts: one, or the partitions.
 const TABLES: &str = "SELECT c.oid::regclass::text, pg_relation_size(c.oid) / current_setting('block_size')::bigint \
@@ -34,103 +33,101 @@ struct Stretch {
     end: i64,
 }
 
-impl PgStore {
-    /// Looks at the pages that an earlier pass has left, or at all. A table that cannot be read does not keep the others from
-    /// being looked at; its error is what remains.
-    pub(super) async fn walk(&self, pass: &mut Pass<'_>, horizons: &Horizons) -> StoreResult<PassEnd> {
-        let tables = self.patiently("listing the receipts", self.tables()).await?;
-        let left_at = pass.lease.as_ref().and_then(|lease| lease.left_at.as_ref());
-        let stretches = stretches(&tables, left_at);
-        let mut before = steps_before(&tables, left_at);
-        pass.done = before;
-        pass.total = before + stretches.iter().map(steps).sum::<u64>();
-        let mut trouble = None;
-        for stretch in &stretches {
-            let mut first = stretch.first;
-            while first < stretch.end {
-                if pass.is_stopped() {
-                    return Ok(PassEnd::Stopped);
-                }
-                let began = Instant::now();
-                let step = self.step(stretch, first, horizons, pass.lease.as_ref());
-                let removed = match self.patiently("purging", step).await {
-                    Ok(removed) => removed,
-                    Err(error) if error.class == ErrorClass::Away => return Err(error),
-                    Err(error) if error.class == ErrorClass::Fenced => return Ok(PassEnd::Elsewhere),
-                    Err(error) => {
-                        tracing::warn!(table = stretch.table, page = first, %error, "could not purge a table of receipts");
-                        trouble.get_or_insert(error);
-                        break;
-                    }
-                };
-                pass.done += 1;
-                pass.removed(removed);
-                first += PAGES;
-                pass.rest_after(began).await;
+/// Looks at the pages that an earlier pass has left, or at all. A table that cannot be read does not keep the others from
+/// being looked at; its error is what remains.
+pub(super) async fn walk(store: &PgStore, pass: &mut Pass<'_>, horizons: &Horizons) -> StoreResult<PassEnd> {
+    let tables = store.patiently("listing the receipts", tables(store)).await?;
+    let left_at = pass.lease.as_ref().and_then(|lease| lease.left_at.as_ref());
+    let stretches = stretches(&tables, left_at);
+    let mut before = steps_before(&tables, left_at);
+    pass.done = before;
+    pass.total = before + stretches.iter().map(steps).sum::<u64>();
+    let mut trouble = None;
+    for stretch in &stretches {
+        let mut first = stretch.first;
+        while first < stretch.end {
+            if pass.is_stopped() {
+                return Ok(PassEnd::Stopped);
             }
-            before += steps(stretch);
-            pass.done = before;
+            let began = Instant::now();
+            let step = step(store, stretch, first, horizons, pass.lease.as_ref());
+            let removed = match store.patiently("purging", step).await {
+                Ok(removed) => removed,
+                Err(error) if error.class == ErrorClass::Away => return Err(error),
+                Err(error) if error.class == ErrorClass::Fenced => return Ok(PassEnd::Elsewhere),
+                Err(error) => {
+                    tracing::warn!(table = stretch.table, page = first, %error, "could not purge a table of receipts");
+                    trouble.get_or_insert(error);
+                    break;
+                }
+            };
+            pass.done += 1;
+            pass.removed(removed);
+            first += STEP_PAGES;
+            pass.rest_after(began).await;
         }
-        pass.at_the_end = true;
-        trouble.map_or(Ok(PassEnd::Finished), Err)
+        before += steps(stretch);
+        pass.done = before;
     }
+    pass.at_the_end = true;
+    trouble.map_or(Ok(PassEnd::Finished), Err)
+}
 
-    async fn tables(&self) -> StoreResult<Vec<(String, i64)>> {
-        let failed = || own("listing the receipts");
-        let mut txn = self.begin_aside().await?;
-        let rows = self.query(TABLES).fetch_all(&mut *txn).await.map_err(failed())?;
-        txn.rollback().await;
-        let tables = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-        tables.collect::<Result<_, sqlx::Error>>().map_err(failed())
-    }
+async fn tables(store: &PgStore) -> StoreResult<Vec<(String, i64)>> {
+    let doing = "listing the receipts";
+    let mut txn = store.begin_aside().await?;
+    let rows = store.query(TABLES).fetch_all(&mut *txn).await.context(doing)?;
+    txn.rollback().await;
+    let tables = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    tables.collect::<sqlx::Result<_>>().context(doing)
+}
 
-    /// Removes what may go from some pages, or counts it.
-    async fn step(
-        &self,
-        stretch: &Stretch,
-        first: i64,
-        horizons: &Horizons,
-        lease: Option<&Lease>,
-    ) -> StoreResult<u64> {
-        let table = &stretch.table;
-        let end = stretch.end.min(first + PAGES);
-        let pages = format!("i.ctid >= '({first},0)'::tid AND i.ctid < '({end},0)'::tid");
-        let mut txn = self.begin_aside().await?;
-        let Some(lease) = lease else {
-            let count =
-                format!("SELECT count(*) FROM ONLY {table} i, {RELATION} h WHERE {pages} AND {REMOVABLE}");
-            let row = horizons
-                .bind(sqlx::query(AssertSqlSafe(count)).persistent(false))
-                .fetch_one(&mut *txn)
-                .await
-                .map_err(own("counting old receipts"))?;
-            txn.rollback().await;
-            let counted: i64 = row.try_get(0).map_err(own("counting old receipts"))?;
-            return Ok(counted.unsigned_abs());
-        };
-        let failed = || own("removing old receipts");
-        let delete = format!(
-            "WITH gone AS (DELETE FROM ONLY {table} i USING {RELATION} h WHERE {pages} AND {REMOVABLE} \
-             RETURNING i.consumer) SELECT consumer, count(*) FROM gone GROUP BY consumer"
-        );
-        let gone = horizons
-            .bind(sqlx::query(AssertSqlSafe(delete)).persistent(false))
-            .fetch_all(&mut *txn)
+/// Removes what may go from some pages, or counts it.
+async fn step(
+    store: &PgStore,
+    stretch: &Stretch,
+    first: i64,
+    horizons: &Horizons,
+    lease: Option<&Lease>,
+) -> StoreResult<u64> {
+    let table = &stretch.table;
+    let end = stretch.end.min(first + STEP_PAGES);
+    let pages = format!("i.ctid >= '({first},0)'::tid AND i.ctid < '({end},0)'::tid");
+    let mut txn = store.begin_aside().await?;
+    let Some(lease) = lease else {
+        let count =
+            format!("SELECT count(*) FROM ONLY {table} i, {RELATION} h WHERE {pages} AND {REMOVABLE}");
+        let row = horizons
+            .bind(sqlx::query(AssertSqlSafe(count)).persistent(false))
+            .fetch_one(&mut *txn)
             .await
-            .map_err(failed())?;
-        let mut consumers = BTreeSet::new();
-        let mut removed = 0;
-        for row in &gone {
-            consumers.insert(row.try_get::<String, _>(0).map_err(failed())?);
-            removed += row.try_get::<i64, _>(1).map_err(failed())?.unsigned_abs();
-        }
-        let consumers: Vec<String> = consumers.into_iter().collect();
-        self.write_horizons(&mut txn, horizons, &consumers).await?;
-        let next = Place { table: table.clone(), page: end };
-        self.keep_lease(&mut txn, lease, Some(&next)).await?;
-        txn.commit(STILL_OPEN).await.map_err(failed())?;
-        Ok(removed)
+            .context("counting old receipts")?;
+        txn.rollback().await;
+        let counted: i64 = row.try_get(0).context("counting old receipts")?;
+        return Ok(counted.unsigned_abs());
+    };
+    let doing = "removing old receipts";
+    let delete = format!(
+        "WITH gone AS (DELETE FROM ONLY {table} i USING {RELATION} h WHERE {pages} AND {REMOVABLE} \
+         RETURNING i.consumer) SELECT consumer, count(*) FROM gone GROUP BY consumer"
+    );
+    let gone = horizons
+        .bind(sqlx::query(AssertSqlSafe(delete)).persistent(false))
+        .fetch_all(&mut *txn)
+        .await
+        .context(doing)?;
+    let mut consumers = BTreeSet::new();
+    let mut removed = 0;
+    for row in &gone {
+        consumers.insert(row.try_get::<String, _>(0).context(doing)?);
+        removed += row.try_get::<i64, _>(1).context(doing)?.unsigned_abs();
     }
+    let consumers: Vec<String> = consumers.into_iter().collect();
+    horizons.write(store, &mut txn, &consumers).await?;
+    let next = Place { table: table.clone(), page: end };
+    lease.renew(store, &mut txn, Some(&next)).await?;
+    txn.commit_own(doing).await?;
+    Ok(removed)
 }
 
 /// The pages that an earlier pass has left, or all of them. What is written behind the last page meanwhile is too young to go.
@@ -155,7 +152,7 @@ fn steps_before(tables: &[(String, i64)], left_at: Option<&Place>) -> u64 {
 }
 
 fn steps_for(pages: i64) -> u64 {
-    u64::try_from(pages).unwrap_or_default().div_ceil(PAGES.unsigned_abs())
+    u64::try_from(pages).unwrap_or_default().div_ceil(STEP_PAGES.unsigned_abs())
 }
 
 #[cfg(test)]

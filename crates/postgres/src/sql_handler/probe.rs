@@ -10,7 +10,7 @@ use super::call::parameter_types;
 use super::failure::with_details;
 use super::function::{Function, Rendered, Runs, render};
 use super::rights;
-use crate::classify::{class_of_state, own};
+use crate::classify::{Context, class_of_own, class_of_state};
 use crate::quote::literal;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
@@ -87,9 +87,9 @@ pub(super) async fn probe(
 }
 
 async fn our_schema(store: &PgStore, txn: &mut PgTxn) -> StoreResult<Option<String>> {
-    let failed = || own("checking a handler's statements");
-    let row = store.query(SCHEMA).fetch_optional(&mut **txn).await.map_err(failed())?;
-    row.map(|row| row.try_get(0)).transpose().map_err(failed())
+    let doing = "checking a handler's statements";
+    let row = store.query(SCHEMA).fetch_optional(&mut **txn).await.context(doing)?;
+    row.map(|row| row.try_get(0)).transpose().context(doing)
 }
 
 /// Checks a statement: tables, columns, types, and the rights of this role.
@@ -141,7 +141,7 @@ fn no_functions(error: sqlx::Error) -> SqlHandlerError {
         let fix = "GRANT TEMPORARY ON DATABASE … TO …";
         return SqlHandlerError::Function(format!("this role may not create temporary functions: {fix}"));
     }
-    own("checking a handler's statements")(error).into()
+    StoreError::new(class_of_own(&error), "checking a handler's statements", error).into()
 }
 
 /// Why the server refuses a statement.
@@ -153,14 +153,14 @@ struct Refusal {
 
 /// The outer error is trouble with the database, the inner one its opinion.
 async fn attempt(store: &PgStore, txn: &mut PgTxn, how: &str, sql: &str) -> StoreResult<Result<(), Refusal>> {
-    let failed = || own("checking a handler's statements");
+    let doing = "checking a handler's statements";
     let row = store
         .query(AssertSqlSafe(format!("SELECT pg_temp.{how}($1)")))
         .bind(sql)
         .fetch_one(&mut **txn)
         .await
-        .map_err(failed())?;
-    let [state, message, detail, hint]: [String; 4] = row.try_get(0).map_err(failed())?;
+        .context(doing)?;
+    let [state, message, detail, hint]: [String; 4] = row.try_get(0).context(doing)?;
     if state == WORKED {
         return Ok(Ok(()));
     }

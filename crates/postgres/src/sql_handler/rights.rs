@@ -3,7 +3,7 @@
 use oncebox_core::store::StoreResult;
 use sqlx::Row;
 
-use crate::classify::own;
+use crate::classify::Context;
 use crate::quote::identifier;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
@@ -33,9 +33,9 @@ pub(super) fn moves(sql: &str) -> bool {
 }
 
 pub(super) async fn role(store: &PgStore, txn: &mut PgTxn) -> StoreResult<String> {
-    let failed = || own("checking a handler's statements");
-    let row = store.query("SELECT current_user::text").fetch_one(&mut **txn).await.map_err(failed())?;
-    row.try_get(0).map_err(failed())
+    let doing = "checking a handler's statements";
+    let row = store.query("SELECT current_user::text").fetch_one(&mut **txn).await.context(doing)?;
+    row.try_get(0).context(doing)
 }
 
 /// What to grant, as far as the first keyword says it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::store::{
-    EventFilter, HeldEvent, Leases, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent, Settlement, StoredEvent,
+    Deliveries, EventFilter, HeldEvent, Leases, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent, StoredEvent,
 };
 use oncebox_postgres::PgStore;
 use uuid::Uuid;
@@ -40,24 +40,31 @@ impl HandRelay {
         self.next(topic).await.iter().map(text).collect()
     }
 
-    pub async fn settle(&self, settlement: Settlement) {
+    pub async fn record_deliveries(&self, deliveries: Deliveries) {
         let leases = self.leases.held.clone();
-        self.store.settle(&Settlement { leases, ..settlement }).await.unwrap();
+        self.store.record_deliveries(&Deliveries { leases, ..deliveries }).await.unwrap();
     }
 
     pub async fn publish(&self, seqs: Vec<i64>) {
-        self.settle(Settlement { published: seqs, ..Settlement::default() }).await;
+        self.record_deliveries(Deliveries { published: seqs, ..Deliveries::default() }).await;
     }
 
     pub async fn hold(&self, seq: i64, delay: Duration) {
         let error = Some("the broker said no".to_owned());
-        self.settle(Settlement { held: vec![HeldEvent { seq, delay, error }], ..Settlement::default() })
-            .await;
+        self.record_deliveries(Deliveries {
+            held: vec![HeldEvent { seq, delay, error }],
+            ..Deliveries::default()
+        })
+        .await;
     }
 
     pub async fn park(&self, seq: i64) {
         let error = "never".to_owned();
-        self.settle(Settlement { parked: vec![ParkedEvent { seq, error }], ..Settlement::default() }).await;
+        self.record_deliveries(Deliveries {
+            parked: vec![ParkedEvent { seq, error }],
+            ..Deliveries::default()
+        })
+        .await;
     }
 
     pub async fn entries(&self) -> Vec<OutboxEntry> {

@@ -133,7 +133,7 @@ impl ModelSource {
             inner.log.topic_name(spot.place.topic)
         };
         let partition = i32::try_from(spot.place.partition).unwrap_or_default();
-        let stream = intake.open(OpenStream { topic, partition, positioned: true, on_settled: None });
+        let stream = intake.open(OpenStream::new(topic, partition));
         Reading {
             spot,
             stream,

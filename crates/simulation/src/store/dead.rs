@@ -2,21 +2,82 @@
 
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId};
-use oncebox_core::store::{DeadFilter, DeadLetter, PositionKey, StoreResult, StoredDeadLetter};
+use oncebox_core::store::{
+    DeadFilter, DeadLetter, DeadLetters, DeadSummary, PositionKey, StoreResult, StoredDeadLetter,
+};
 
 use super::access::away;
 use super::{ModelStore, Txn};
+use crate::check::letter_name;
 use crate::world::{About, Inner};
 
-impl ModelStore {
-    /// Takes a letter; waits for somebody else who has taken it and not decided yet.
-    pub(super) async fn take_letter(&self, number: i64) -> StoreResult<Option<(Txn, StoredDeadLetter)>> {
+impl DeadLetters for ModelStore {
+    async fn park(&self, txn: &mut Txn, consumer: &ConsumerName, letters: &[DeadLetter]) -> StoreResult<()> {
+        self.statement(txn.id, |inner, id| inner.park(id, consumer, letters)).await
+    }
+
+    async fn parked_keys(
+        &self,
+        txn: &mut Txn,
+        position: &PositionKey,
+        keys: &[&[u8]],
+    ) -> StoreResult<Vec<Vec<u8>>> {
+        self.statement(txn.id, |inner, _| Ok(inner.parked_keys(position, keys))).await
+    }
+
+    async fn take_dead(&self, number: i64) -> StoreResult<Option<(Txn, StoredDeadLetter)>> {
         self.reach().await?;
         let txn = self.begin();
         let id = txn.id;
+        // Waits for somebody else who has taken it and not decided yet.
         let taken = self.world.until(About::Transactions, |inner| inner.try_take(id, number)).await;
         self.world.takes_time(self.actor).await;
         Ok(taken?.map(|stored| (txn, stored)))
+    }
+
+    async fn letter_before(&self, txn: &mut Txn, taken: &StoredDeadLetter) -> StoreResult<Option<i64>> {
+        self.statement(txn.id, |inner, _| Ok(inner.letter_before(taken))).await
+    }
+
+    async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
+        let summary = |stored: StoredDeadLetter| DeadSummary {
+            number: stored.number,
+            consumer: stored.consumer,
+            tenant: stored.letter.tenant.as_str().to_owned(),
+            message_id: stored.letter.message_id,
+            topic: stored.letter.record.topic.to_string(),
+            partition: stored.letter.record.partition,
+            offset: stored.letter.record.offset,
+            key: stored.letter.record.key.map(|key| key.to_vec()),
+            payload_bytes: stored.letter.record.payload.map(|payload| payload.len() as u64),
+            error: stored.letter.error,
+            attempts: stored.letter.attempts,
+            failed_at_ms: stored.failed_at_ms,
+        };
+        self.operation(|inner| Ok(inner.letters(filter).into_iter().map(summary).collect())).await
+    }
+
+    async fn dead_letter(&self, number: i64) -> StoreResult<Option<StoredDeadLetter>> {
+        self.operation(|inner| Ok(inner.db.tables.letters.get(&number).map(|row| row.stored.clone()))).await
+    }
+
+    async fn drop_dead(&self, filter: &DeadFilter) -> StoreResult<u64> {
+        self.operation(|inner| {
+            let letters = inner.letters(filter);
+            let mut dropped = 0;
+            for stored in letters {
+                let Some(row) = inner.db.tables.letters.get(&stored.number) else { continue };
+                if row.taken_by.is_some() {
+                    continue;
+                }
+                let name = (row.consumer, letter_name(row));
+                inner.db.tables.letters.remove(&stored.number);
+                inner.db.tables.dropped.insert(name);
+                dropped += 1;
+            }
+            Ok(dropped)
+        })
+        .await
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::EventRow;
 use oncebox_core::store::{
-    EventFilter, EventState, Lease, Leases, Outbox, OutboxAdmin, OutboxEntry, SHARDS, Settlement,
+    Deliveries, EventFilter, EventState, Lease, Leases, Outbox, OutboxAdmin, OutboxEntry, SHARDS,
     StoreResult, StoredEvent, Sweep, headers_json,
 };
 use uuid::Uuid;
@@ -76,9 +76,9 @@ impl Outbox for ModelStore {
         .await
     }
 
-    async fn settle(&self, settlement: &Settlement) -> StoreResult<()> {
+    async fn record_deliveries(&self, deliveries: &Deliveries) -> StoreResult<()> {
         self.operation(|inner| {
-            inner.settle_events(settlement);
+            inner.record_deliveries(deliveries);
             Ok(())
         })
         .await
@@ -249,9 +249,9 @@ impl Inner {
         events
     }
 
-    fn settle_events(&mut self, settlement: &Settlement) {
+    fn record_deliveries(&mut self, deliveries: &Deliveries) {
         let now = self.db_now_ms();
-        for seq in &settlement.published {
+        for seq in &deliveries.published {
             self.check_removed(*seq);
             if made(Mistake::CursorRelay)
                 && let Some(shard) = self.db.tables.outbox.get(seq).map(|row| row.shard)
@@ -259,7 +259,7 @@ impl Inner {
                 let cursor = self.db.tables.cursors.entry(shard).or_insert(*seq);
                 *cursor = (*cursor).max(*seq);
             }
-            if settlement.keep {
+            if deliveries.keep {
                 if let Some(row) = self.db.tables.outbox.get_mut(seq) {
                     row.published_ms.get_or_insert(now);
                 }
@@ -267,15 +267,15 @@ impl Inner {
                 self.db.tables.outbox.remove(seq);
             }
         }
-        for parked in &settlement.parked {
+        for parked in &deliveries.parked {
             self.refused(parked.seq);
         }
         let tables = &mut self.db.tables;
         let owned = |tables: &super::Tables, shard: u16| {
             let epoch = tables.shards[usize::from(shard)].epoch;
-            settlement.leases.iter().any(|lease| lease.shard == shard && lease.epoch == epoch)
+            deliveries.leases.iter().any(|lease| lease.shard == shard && lease.epoch == epoch)
         };
-        for held in &settlement.held {
+        for held in &deliveries.held {
             let Some(shard) =
                 tables.outbox.get(&held.seq).filter(|row| row.is_pending()).map(|row| row.shard)
             else {
@@ -288,7 +288,7 @@ impl Inner {
                 row.event.attempts += u32::from(held.error.is_some());
             }
         }
-        for parked in &settlement.parked {
+        for parked in &deliveries.parked {
             let Some(shard) =
                 tables.outbox.get(&parked.seq).filter(|row| row.is_pending()).map(|row| row.shard)
             else {

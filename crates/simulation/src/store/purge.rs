@@ -1,9 +1,10 @@
 //! Retention in the model database.
 
 use oncebox_core::inbox::ReceiptKey;
-use oncebox_core::store::{PassEnd, PurgePass, PurgeProgress, Purged, StoreResult};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{PassEnd, Purge, PurgePass, PurgeProgress, Purged, StoreResult};
 
-use super::ModelStore;
+use super::{ModelStore, Txn};
 use crate::coverage::Event;
 use crate::mistake::{Mistake, made};
 use crate::world::Inner;
@@ -11,8 +12,16 @@ use crate::world::Inner;
 /// Receipts that one step looks at.
 const STEP: usize = 16;
 
-impl ModelStore {
-    pub(super) async fn purge_pass(&self, pass: PurgePass<'_>) -> StoreResult<Purged> {
+impl Purge for ModelStore {
+    async fn purged_before(&self, txn: &mut Txn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
+        self.statement(txn.id, |inner, _| {
+            let consumer = inner.log.consumer_index(consumer.as_str());
+            Ok(inner.db.tables.purged_before.get(&consumer).copied())
+        })
+        .await
+    }
+
+    async fn purge(&self, pass: PurgePass<'_>) -> StoreResult<Purged> {
         let mut purged = Purged::default();
         let mut after: Option<ReceiptKey> = None;
         loop {

@@ -4,13 +4,12 @@ use std::ops::{Deref, DerefMut};
 
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::source::{LogId, LogMark};
-use oncebox_core::store::{Advance, DeadLetter, ErrorClass, StoreResult, StoredEvent};
+use oncebox_core::store::{DeadLetter, ErrorClass, StoreResult, StoredEvent};
 
 use super::access::{away, error};
 use super::tables::Spot;
 use super::{Effect, ModelStore};
-use crate::coverage::Event;
-use crate::plan::{Fault, Place};
+use crate::plan::Place;
 use crate::world::{About, Actor, Inner};
 
 /// What a transaction wants to write.
@@ -118,38 +117,6 @@ impl ModelStore {
         let result = self.world.lock().in_txn(txn, act);
         self.world.takes_time(self.actor).await;
         result
-    }
-
-    pub(super) async fn commit_txn(&self, txn: Txn, advance: Option<Advance<'_>>) -> StoreResult<()> {
-        let id = txn.id;
-        self.world.alive(self.actor).await;
-        {
-            let mut inner = self.world.lock();
-            let moves = advance.map(|advance| inner.moves(&advance));
-            let Some(open) = inner.db.open.get_mut(&id) else { return Err(away()) };
-            open.advance = moves;
-            open.commit_sent = true;
-        }
-        self.reach().await?;
-        let lost = {
-            let mut inner = self.world.lock();
-            if inner.db.takes(Fault::CommitUndone) {
-                inner.saw(Event::LostAnswerUndone);
-                inner.attempts_are_stranded();
-                return Err(away());
-            }
-            inner.in_txn(id, |inner, id| inner.commit_open(id))?;
-            inner.db.takes(Fault::CommitAnswerLost)
-        };
-        self.world.stir(About::Transactions);
-        self.world.takes_time(self.actor).await;
-        if lost {
-            let mut inner = self.world.lock();
-            inner.saw(Event::LostAnswerCommitted);
-            inner.attempts_are_stranded();
-            return Err(away());
-        }
-        Ok(())
     }
 }
 

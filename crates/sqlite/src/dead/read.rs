@@ -1,21 +1,22 @@
-//! Dead letters from rows: whole, or as a line of a list.
+//! Dead letters by filter, and from rows: whole, or as a line of a list.
 
 use bytes::Bytes;
+use oncebox_core::error::BoxError;
 use oncebox_core::message::Record;
 use oncebox_core::names::Tenant;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    DeadLetter, DeadSummary, ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult, StoredDeadLetter,
-    headers_json,
+    DeadFilter, DeadLetter, DeadSummary, ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult,
+    StoredDeadLetter, headers_json,
 };
-use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Row, Sqlite};
 
 use crate::classify::Context;
 use crate::time::millis;
 
-/// The columns that [`read`] wants.
-macro_rules! columns {
+/// The columns that [`stored`] wants.
+macro_rules! letter_columns {
     () => {
         concat!(
             "number, consumer, tenant, message_id, topic, partition, \"offset\", log, key, payload, headers, ",
@@ -25,7 +26,7 @@ macro_rules! columns {
         )
     };
 }
-pub(super) use columns;
+pub(super) use letter_columns;
 
 /// The columns that [`summary`] wants. A payload is never read, only its length. `substr()` of an empty blob is NULL.
 pub(super) fn summary_columns() -> String {
@@ -37,12 +38,36 @@ pub(super) fn summary_columns() -> String {
     )
 }
 
-/// Reads a row of [`columns!`] back.
+/// The conditions that are asked for and no others. An id is found by its index. The `+` keeps SQLite from an index for the
+/// others: it would collect all letters of a consumer to sort them, where the next page is just the next rows.
+pub(super) fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &DeadFilter) {
+    query.push(" WHERE number > ").push_bind(filter.after);
+    if !filter.numbers.is_empty() {
+        let numbers = serde_json::Value::from(filter.numbers.clone()).to_string();
+        query.push(" AND number IN (SELECT value FROM json_each(").push_bind(numbers).push("))");
+    }
+    let texts = [
+        (" AND +consumer = ", &filter.consumer),
+        (" AND +topic = ", &filter.topic),
+        (" AND +tenant = ", &filter.tenant),
+        (" AND message_id = ", &filter.message_id),
+    ];
+    for (condition, text) in texts {
+        if let Some(text) = text {
+            query.push(condition).push_bind(text.clone());
+        }
+    }
+    if let Some(key) = &filter.key {
+        query.push(" AND key = ").push_bind(key.clone());
+    }
+    query.push(" ORDER BY number LIMIT ").push_bind(filter.limit);
+}
+
+/// Reads a row of [`letter_columns!`] back.
 pub(super) fn stored(row: &SqliteRow) -> StoreResult<StoredDeadLetter> {
     let number: i64 = row.try_get("number").context("reading a dead letter")?;
     let doing = format!("reading dead letter {number}");
-    let broken =
-        |error: oncebox_core::error::BoxError| StoreError::new(ErrorClass::Failed, doing.as_str(), error);
+    let broken = |error: BoxError| StoreError::new(ErrorClass::Failed, doing.as_str(), error);
 
     let texts = read_texts(row).context(&doing)?;
     let record = Record {

@@ -7,25 +7,13 @@ use oncebox_core::store::{EventFilter, EventState, OutboxEntry, StoreResult};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
-use super::json;
 use super::read::is_held;
 use super::row::{self, columns};
 use super::waiting::{self, behind};
+use super::{json, left_behind};
 use crate::classify::Context;
 use crate::store::SqliteStore;
 use crate::time::{before, millis, now, now_moved};
-
-const READING: &str = "reading events";
-const PURGING: &str = "purging published events";
-
-/// Rows that one step removes. A step holds the write lock for a few milliseconds.
-const STEP: i64 = 1000;
-
-/// After a step, the pass rests this many times as long as the step took: the writer is there for the handlers.
-const REST: u32 = 4;
-
-/// How long a relay is remembered that was not heard of.
-const FORGET_RELAY: Duration = Duration::from_secs(86_400);
 
 const LIST: &str = concat!(
     "SELECT ",
@@ -41,51 +29,27 @@ const LIST: &str = concat!(
     ", 0) AS is_held FROM oncebox_outbox o"
 );
 
-// The attempts begin anew, so that a sink that gives up after some does not do so at once.
-const RETRY: &str = "UPDATE oncebox_outbox SET held_until = NULL, parked_at = NULL, attempts = 0
-     WHERE published_at IS NULL AND (held_until IS NOT NULL OR parked_at IS NOT NULL)
-        AND seq IN (SELECT seq FROM oncebox_outbox o";
-
-const FIND: &str = "SELECT json_group_array(seq) FROM (SELECT seq FROM oncebox_outbox o";
-const DROP: &str = "DELETE FROM oncebox_outbox WHERE seq IN (SELECT value FROM json_each(?1))";
-
-const PURGE: &str = concat!(
-    "DELETE FROM oncebox_outbox WHERE seq IN (
-        SELECT seq FROM oncebox_outbox INDEXED BY oncebox_outbox_published
-        WHERE published_at IS NOT NULL AND published_at <= ",
-    now_moved!("?1"),
-    " ORDER BY published_at LIMIT ?2)"
-);
-
-const PURGE_SWEEPS: &str = concat!(
-    "DELETE FROM oncebox_sweep WHERE (name, row_key) IN (
-        SELECT name, row_key FROM oncebox_sweep WHERE silent_until <= ",
-    now!(),
-    " LIMIT ?2)"
-);
-
-const PURGE_RELAYS: &str = concat!("DELETE FROM oncebox_relay WHERE seen_until <= ", now_moved!("?1"));
-
 /// Events by filter, ordered by `seq`.
-pub(super) async fn list(store: &SqliteStore, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
+pub(super) async fn events(store: &SqliteStore, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
     let mut query = QueryBuilder::new(LIST);
     push_filter(&mut query, filter);
     let mut conn = store.reader().await?;
-    let rows = query.build().persistent(false).fetch_all(&mut *conn).await.context(READING)?;
+    let rows = query.build().persistent(false).fetch_all(&mut *conn).await.context("reading events")?;
     rows.iter().map(entry).collect()
 }
 
 fn entry(row: &SqliteRow) -> StoreResult<OutboxEntry> {
+    let doing = "reading events";
     let event = row::read(row)?.event;
-    let (state, state_at_ms) = state(row).context(READING)?;
+    let (state, state_at_ms) = state(row).context(doing)?;
     Ok(OutboxEntry {
         event,
-        shard: row.try_get("shard").context(READING)?,
-        consumer: row.try_get("consumer").context(READING)?,
-        tenant: row.try_get("tenant").context(READING)?,
+        shard: row.try_get("shard").context(doing)?,
+        consumer: row.try_get("consumer").context(doing)?,
+        tenant: row.try_get("tenant").context(doing)?,
         state,
         state_at_ms,
-        error: row.try_get("error").context(READING)?,
+        error: row.try_get("error").context(doing)?,
     })
 }
 
@@ -100,15 +64,20 @@ fn state(row: &SqliteRow) -> sqlx::Result<(EventState, Option<i64>)> {
     })
 }
 
+// The attempts begin anew, so that a sink that gives up after some does not do so at once.
+const RETRY: &str = "UPDATE oncebox_outbox SET held_until = NULL, parked_at = NULL, attempts = 0
+     WHERE published_at IS NULL AND (held_until IS NOT NULL OR parked_at IS NOT NULL)
+        AND seq IN (SELECT seq FROM oncebox_outbox o";
+
 /// Makes parked and held events pending again. One that waits behind another that is still held goes on waiting.
-pub(super) async fn retry(store: &SqliteStore, filter: &EventFilter) -> StoreResult<u64> {
+pub(super) async fn retry_events(store: &SqliteStore, filter: &EventFilter) -> StoreResult<u64> {
     let doing = "retrying events";
     let mut query = QueryBuilder::new(RETRY);
     push_filter(&mut query, filter);
     query.push(")");
-    let mut txn = store.writer.begin().await?;
+    let mut txn = store.begin().await?;
     let done = query.build().persistent(false).execute(&mut *txn).await.context(doing)?;
-    txn.commit(None).await?;
+    txn.commit_own(doing).await?;
     if done.rows_affected() > 0 {
         events_committed();
     }
@@ -116,12 +85,17 @@ pub(super) async fn retry(store: &SqliteStore, filter: &EventFilter) -> StoreRes
 }
 
 /// Removes events for good.
-pub(super) async fn drop(store: &SqliteStore, filter: &EventFilter) -> StoreResult<u64> {
-    let mut txn = store.writer.begin().await?;
-    let dropped = drop_in(&mut txn, filter).await.context("removing events")?;
-    txn.commit(None).await?;
+pub(super) async fn drop_events(store: &SqliteStore, filter: &EventFilter) -> StoreResult<u64> {
+    let doing = "dropping events";
+    let mut txn = store.begin().await?;
+    let dropped = drop_in(&mut txn, filter).await.context(doing)?;
+    txn.commit_own(doing).await?;
     Ok(dropped)
 }
+
+const FIND: &str = "SELECT json_group_array(seq) FROM (SELECT seq FROM oncebox_outbox o";
+
+const DROP: &str = "DELETE FROM oncebox_outbox WHERE seq IN (SELECT value FROM json_each(?1))";
 
 async fn drop_in(conn: &mut SqliteConnection, filter: &EventFilter) -> sqlx::Result<u64> {
     let mut query = QueryBuilder::new(FIND);
@@ -165,12 +139,38 @@ fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &EventFilter) {
     query.push(state).push(" ORDER BY seq LIMIT ").push_bind(filter.limit);
 }
 
+/// Rows that one step removes. A step holds the write lock for a few milliseconds.
+const STEP_ROWS: i64 = 1000;
+
+/// After a step, the pass rests this many times as long as the step took: the writer is there for the handlers.
+const REST_FACTOR: u32 = 4;
+
+/// How long a relay is remembered that was not heard of.
+const RELAY_MEMORY: Duration = Duration::from_secs(86_400);
+
+const PURGE: &str = concat!(
+    "DELETE FROM oncebox_outbox WHERE seq IN (
+        SELECT seq FROM oncebox_outbox INDEXED BY oncebox_outbox_published
+        WHERE published_at IS NOT NULL AND published_at <= ",
+    now_moved!("?1"),
+    " ORDER BY published_at LIMIT ?2)"
+);
+
+const PURGE_SWEEPS: &str = concat!(
+    "DELETE FROM oncebox_sweep WHERE (name, row_key) IN (
+        SELECT name, row_key FROM oncebox_sweep WHERE silent_until <= ",
+    now!(),
+    " LIMIT ?2)"
+);
+
+const PURGE_RELAYS: &str = concat!("DELETE FROM oncebox_relay WHERE seen_until <= ", now_moved!("?1"));
+
 /// Removes what was published long enough ago; forgets relays that are gone and rows of sweeps whose window is over.
 pub(super) async fn purge_published(store: &SqliteStore, keep: Duration) -> StoreResult<u64> {
     let purged = in_steps(store, PURGE, &before(keep)).await?;
     in_steps(store, PURGE_SWEEPS, "").await?;
-    step(store, PURGE_RELAYS, &before(FORGET_RELAY)).await?;
-    waiting::free_left_behind(store).await?;
+    step(store, PURGE_RELAYS, &before(RELAY_MEMORY)).await?;
+    left_behind::free_left_behind(store).await?;
     Ok(purged)
 }
 
@@ -180,16 +180,17 @@ async fn in_steps(store: &SqliteStore, sql: &'static str, moved: &str) -> StoreR
         let started = Instant::now();
         let step = step(store, sql, moved).await?;
         removed += step;
-        if step < STEP.unsigned_abs() {
+        if step < STEP_ROWS.unsigned_abs() {
             return Ok(removed);
         }
-        tokio::time::sleep(started.elapsed() * REST).await;
+        tokio::time::sleep(started.elapsed() * REST_FACTOR).await;
     }
 }
 
 async fn step(store: &SqliteStore, sql: &'static str, moved: &str) -> StoreResult<u64> {
-    let mut txn = store.writer.begin().await?;
-    let done = sqlx::query(sql).bind(moved).bind(STEP).execute(&mut *txn).await.context(PURGING)?;
-    txn.commit(None).await?;
+    let doing = "purging published events";
+    let mut txn = store.begin().await?;
+    let done = sqlx::query(sql).bind(moved).bind(STEP_ROWS).execute(&mut *txn).await.context(doing)?;
+    txn.commit_own(doing).await?;
     Ok(done.rows_affected())
 }

@@ -57,7 +57,7 @@ impl Emit<SqliteStore> for SqliteConnection {
 }
 
 /// Writes events in their order.
-pub(super) async fn write(conn: &mut SqliteConnection, events: &[EventRow<'_>]) -> StoreResult<()> {
+pub(super) async fn write_events(conn: &mut SqliteConnection, events: &[EventRow<'_>]) -> StoreResult<()> {
     let mut rest = events;
     while !rest.is_empty() {
         let (together, later) = rest.split_at(fitting(rest));

@@ -35,12 +35,6 @@ const TAKE: &str = concat!(
 
 const HELD: &str = "SELECT shard, epoch FROM oncebox_shard WHERE relay = ?1 ORDER BY shard";
 
-// The epoch stays: whoever takes the shard next raises it.
-const RELEASE: &str = "UPDATE oncebox_shard SET relay = NULL, leased_until = NULL
-     WHERE relay = ?1 AND shard IN (SELECT value FROM json_each(?2))";
-
-const FORGET: &str = "DELETE FROM oncebox_relay WHERE relay = ?1";
-
 /// Renews and takes, in a transaction that holds the write lock: relays never see each other half-way.
 pub(super) async fn lease(
     store: &SqliteStore,
@@ -48,10 +42,10 @@ pub(super) async fn lease(
     name: &str,
     duration: Duration,
 ) -> StoreResult<Leases> {
-    let mut txn = store.writer.begin().await?;
-    let leases = lease_in(&mut txn, &relay.to_string(), name, duration).await;
-    let leases = leases.context(&format!("leasing shards for relay {name}"))?;
-    txn.commit(None).await?;
+    let doing = format!("leasing shards for relay {name}");
+    let mut txn = store.begin().await?;
+    let leases = lease_in(&mut txn, &relay.to_string(), name, duration).await.context(&doing)?;
+    txn.commit_own(&doing).await?;
     Ok(leases)
 }
 
@@ -74,20 +68,26 @@ async fn lease_in(
     Ok(Leases { held: held.collect::<sqlx::Result<_>>()?, fair_share })
 }
 
+// The epoch stays: whoever takes the shard next raises it.
+const RELEASE: &str = "UPDATE oncebox_shard SET relay = NULL, leased_until = NULL
+     WHERE relay = ?1 AND shard IN (SELECT value FROM json_each(?2))";
+
+const FORGET: &str = "DELETE FROM oncebox_relay WHERE relay = ?1";
+
 /// Gives shards back.
-pub(super) async fn release(
+pub(super) async fn release_shards(
     store: &SqliteStore,
     relay: Uuid,
     shards: &[u16],
     leaving: bool,
 ) -> StoreResult<()> {
-    let doing = "giving shards back";
+    let doing = "releasing shards";
     let relay = relay.to_string();
-    let mut txn = store.writer.begin().await?;
+    let mut txn = store.begin().await?;
     let release = sqlx::query(RELEASE).bind(&relay).bind(json(shards.iter().copied()));
     release.execute(&mut *txn).await.context(doing)?;
     if leaving {
         sqlx::query(FORGET).bind(&relay).execute(&mut *txn).await.context(doing)?;
     }
-    txn.commit(None).await
+    txn.commit_own(doing).await
 }

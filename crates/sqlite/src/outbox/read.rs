@@ -17,7 +17,7 @@ use crate::time::now;
 const LOOKING: &str = "looking for events to publish";
 
 /// How often one call puts events aside before it gives up for now; what is left is ready and comes with the next call.
-const ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 /// The conditions of the index `oncebox_outbox_ready`.
 macro_rules! is_ready {
@@ -53,7 +53,8 @@ macro_rules! topics {
     };
 }
 
-pub(super) use {is_held, is_ready, topics};
+pub(super) use topics;
+pub(crate) use {is_held, is_ready};
 
 const READY: &str = concat!(
     "WITH RECURSIVE
@@ -113,7 +114,7 @@ pub(super) async fn next_events(
     shards: &[u16],
     bounds: BatchBounds,
 ) -> StoreResult<Vec<StoredEvent>> {
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let mut conn = store.reader().await?;
         let mut snapshot = conn.begin().await.context(LOOKING)?;
         let (events, aside) = look(&mut snapshot, topic, shards, bounds).await?;

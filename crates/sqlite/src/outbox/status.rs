@@ -7,7 +7,6 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use super::read::{is_held, is_ready, topics};
-use crate::time::now;
 
 /// From now to a time, or back, in milliseconds.
 macro_rules! millis_between {
@@ -60,17 +59,6 @@ const SHARDS: &str = concat!(
      LEFT JOIN oncebox_relay r ON r.relay = s.relay ORDER BY s.shard"
 );
 
-// What is pending, and who is there to publish it.
-const ATTENDED: &str = concat!(
-    "SELECT EXISTS (SELECT 1 FROM oncebox_outbox INDEXED BY oncebox_outbox_ready WHERE ",
-    is_ready!(),
-    ") OR EXISTS (SELECT 1 FROM oncebox_outbox INDEXED BY oncebox_outbox_due WHERE ",
-    is_held!(),
-    "), (SELECT count(*) FROM oncebox_relay WHERE seen_until > ",
-    now!(),
-    ")"
-);
-
 /// Counts, ages and owners.
 pub(crate) async fn status(conn: &mut SqliteConnection, cap: i64) -> sqlx::Result<OutboxStatus> {
     let counts = sqlx::query(COUNTS).bind(cap).fetch_one(&mut *conn).await?;
@@ -100,10 +88,4 @@ fn shard(row: &SqliteRow) -> sqlx::Result<ShardStatus> {
 
 fn milliseconds(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or_default())
-}
-
-/// Whether events wait to be published, and how many relays are alive.
-pub(crate) async fn attended(conn: &mut SqliteConnection) -> sqlx::Result<(bool, i64)> {
-    let row = sqlx::query(ATTENDED).fetch_one(conn).await?;
-    Ok((row.try_get(0)?, row.try_get(1)?))
 }

@@ -37,7 +37,7 @@ const REMEMBER: &str = concat!(
 
 /// Runs the query and emits its rows. The transaction holds the write lock, so no two processes emit the same row.
 pub(super) async fn sweep(store: &SqliteStore, sweep: &Sweep) -> StoreResult<u64> {
-    let mut txn = store.writer.begin().await?;
+    let mut txn = store.begin().await?;
     let emitted = match run(&mut txn, sweep).await {
         Ok(emitted) => emitted,
         Err(error) => {
@@ -53,7 +53,7 @@ pub(super) async fn sweep(store: &SqliteStore, sweep: &Sweep) -> StoreResult<u64
 }
 
 /// Lets SQLite look at the query, and looks for the columns.
-pub(super) async fn check(store: &SqliteStore, sweep: &Sweep) -> StoreResult<()> {
+pub(super) async fn check_sweep(store: &SqliteStore, sweep: &Sweep) -> StoreResult<()> {
     let mut conn = store.reader().await?;
     check_query(&mut conn, sweep).await
 }
@@ -116,7 +116,7 @@ async fn run(conn: &mut SqliteConnection, sweep: &Sweep) -> StoreResult<u64> {
         return Ok(0);
     }
     let events_rows: Result<Vec<_>, _> = events.iter().map(Event::row).collect();
-    emit::write(conn, &events_rows.map_err(|error| wrong(sweep, error))?).await?;
+    emit::write_events(conn, &events_rows.map_err(|error| wrong(sweep, error))?).await?;
     let remember = sqlx::query(REMEMBER).bind(&sweep.name).bind(json(keys)).bind(after(sweep.window));
     remember.execute(conn).await.context(&doing(sweep))?;
     Ok(events.len() as u64)

@@ -48,7 +48,7 @@ const HELD_OF_KEY: &str = concat!(
     " ORDER BY seq LIMIT ?3"
 );
 
-// Only if the one in front is still held: another process may have settled it meanwhile.
+// Only if the one in front is still held: another process may have published it meanwhile.
 const WAIT: &str = concat!(
     "UPDATE oncebox_outbox AS o SET held_until = ",
     behind!(),
@@ -90,17 +90,6 @@ const FOLLOW: &str = concat!(
         WHERE h.topic = k.value->>0 AND CAST(h.key AS BLOB) = unhex(k.value->>1) AND h.published_at IS NULL
             AND h.parked_at IS NULL AND h.held_until IS NOT NULL
         ORDER BY h.seq LIMIT 1) FROM json_each(?1) k)"
-);
-
-// Somebody has removed the one in front by hand.
-const LEFT_BEHIND: &str = concat!(
-    "SELECT json_group_array(seq) FROM (
-        SELECT o.seq FROM oncebox_outbox o INDEXED BY oncebox_outbox_due
-        WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.held_until IS NOT NULL AND o.held_until = ",
-    behind!(),
-    " AND NOT EXISTS (SELECT 1 FROM ",
-    held_like_o!(),
-    " AND h.seq < o.seq) LIMIT 1000)"
 );
 
 /// What has to leave the ready events.
@@ -247,13 +236,13 @@ async fn held_of_key(
 /// Takes events out of the way.
 pub(super) async fn put_aside(store: &SqliteStore, aside: &Aside) -> StoreResult<()> {
     let doing = "putting events aside that cannot be published now";
-    let mut txn = store.writer.begin().await?;
+    let mut txn = store.begin().await?;
     wait(&mut txn, &json(aside.waiting.iter().copied())).await.context(doing)?;
     let unreadable = json(aside.unreadable.iter().copied());
     let keys = keys_with_waiting(&mut txn, &unreadable).await.context(doing)?;
     sqlx::query(PARK_UNREADABLE).bind(unreadable).execute(&mut *txn).await.context(doing)?;
     follow(&mut txn, &keys).await.context(doing)?;
-    txn.commit(None).await?;
+    txn.commit_own(doing).await?;
     for seq in &aside.unreadable {
         tracing::warn!(seq, "parked an event that cannot be published: its headers are unreadable");
     }
@@ -276,20 +265,4 @@ pub(super) async fn follow(conn: &mut SqliteConnection, keys: &str) -> sqlx::Res
         sqlx::query(FOLLOW).bind(keys).execute(conn).await?;
     }
     Ok(())
-}
-
-/// Finds events that wait for one that somebody has removed by hand, and lets them go on.
-pub(super) async fn free_left_behind(store: &SqliteStore) -> StoreResult<()> {
-    let doing = "looking for events that wait for nobody";
-    let mut conn = store.reader().await?;
-    let row = sqlx::query(LEFT_BEHIND).fetch_one(&mut *conn).await.context(doing)?;
-    let seqs: String = row.try_get(0).context(doing)?;
-    drop(conn);
-    if seqs == "[]" {
-        return Ok(());
-    }
-    let mut txn = store.writer.begin().await?;
-    let keys = keys_with_waiting(&mut txn, &seqs).await.context(doing)?;
-    follow(&mut txn, &keys).await.context(doing)?;
-    txn.commit(None).await
 }

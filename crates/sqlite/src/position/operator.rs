@@ -6,8 +6,8 @@ use oncebox_core::store::{PositionKey, StoreResult};
 
 use super::{attempts, of};
 use crate::classify::Context;
+use crate::store::SqliteStore;
 use crate::time::now;
-use crate::writer::Writer;
 
 // A new epoch fences the owner. What was known about the old place says nothing about the new one, and whoever moves a
 // position wants it to be read, so it is retired no more.
@@ -18,35 +18,37 @@ const MOVE: &str = "
     SET epoch = mine.epoch + 1, starts = 0, next_offset = excluded.next_offset, floor = excluded.floor,
         log = excluded.log, mark_offset = NULL, mark_digest = NULL, caught_up_at = NULL, retired_at = NULL";
 
+/// Moves a position, in any direction, and makes it if there is none.
+pub(super) async fn move_position(
+    store: &SqliteStore,
+    key: &PositionKey,
+    next_offset: i64,
+    log: Option<&LogId>,
+) -> StoreResult<()> {
+    let doing = "moving a position";
+    let mut txn = store.begin().await?;
+    let update = of(MOVE, key).bind(next_offset).bind(log.map(LogId::as_str));
+    update.execute(&mut *txn).await.context(doing)?;
+    attempts::forget_all(&mut txn, key).await?;
+    txn.commit_own(doing).await
+}
+
 const RETIRE: &str = concat!(
     "UPDATE oncebox_position SET retired_at = ",
     now!(),
     " WHERE consumer = ?1 AND topic = ?2 AND retired_at IS NULL"
 );
 
-/// Moves a position, in any direction, and makes it if there is none.
-pub(crate) async fn move_position(
-    writer: &Writer,
-    key: &PositionKey,
-    next_offset: i64,
-    log: Option<&LogId>,
-) -> StoreResult<()> {
-    let mut txn = writer.begin().await?;
-    let update = of(MOVE, key).bind(next_offset).bind(log.map(LogId::as_str));
-    update.execute(&mut *txn).await.context("moving a position")?;
-    attempts::forget(&mut txn, key).await?;
-    txn.commit(None).await
-}
-
 /// Retires the positions of a consumer in a topic; those that are retired already do not count.
-pub(crate) async fn retire_positions(
-    writer: &Writer,
+pub(super) async fn retire_positions(
+    store: &SqliteStore,
     consumer: &ConsumerName,
     topic: &str,
 ) -> StoreResult<u64> {
-    let mut txn = writer.begin().await?;
+    let doing = "retiring positions";
+    let mut txn = store.begin().await?;
     let retire = sqlx::query(RETIRE).bind(consumer.as_str()).bind(topic);
-    let retired = retire.execute(&mut *txn).await.context("retiring positions")?.rows_affected();
-    txn.commit(None).await?;
+    let retired = retire.execute(&mut *txn).await.context(doing)?.rows_affected();
+    txn.commit_own(doing).await?;
     Ok(retired)
 }

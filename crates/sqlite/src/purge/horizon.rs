@@ -13,6 +13,13 @@ use crate::txn::SqliteTxn;
 const PURGED_BEFORE: &str =
     concat!("SELECT ", millis!("purged_before"), " FROM oncebox_horizon WHERE consumer = ?1");
 
+/// Receipts older than this may be gone.
+pub(super) async fn purged_before(txn: &mut SqliteTxn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
+    let query = sqlx::query(PURGED_BEFORE).bind(consumer.as_str());
+    let row = query.fetch_optional(&mut **txn).await.context("reading the horizon")?;
+    row.map(|row| row.try_get(0)).transpose().context("reading the horizon")
+}
+
 // By the slowest partition: one that stands still may yet read copies of what is settled, and of one that was never caught up
 // nobody knows. A retired one does not count. A consumer without positions claims in a loop of its own, so time counts. The
 // earlier clock is right: one that jumps ahead must not empty the table. A consumer whose horizon is NULL, also because it
@@ -33,13 +40,6 @@ const HORIZONS: &str = concat!(
         FROM json_each(?1) r)
      WHERE before IS NOT NULL"
 );
-
-/// Receipts older than this may be gone.
-pub(crate) async fn purged_before(txn: &mut SqliteTxn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
-    let query = sqlx::query(PURGED_BEFORE).bind(consumer.as_str());
-    let row = query.fetch_optional(&mut **txn).await.context("reading the horizon")?;
-    row.map(|row| row.try_get(0)).transpose().context("reading the horizon")
-}
 
 /// The horizon of each consumer as JSON `[[consumer, time], …]`, fixed for the pass.
 pub(super) async fn horizons(store: &SqliteStore, pass: &PurgePass<'_>) -> StoreResult<String> {

@@ -7,7 +7,7 @@ use sqlx::Row;
 use tokio_util::sync::CancellationToken;
 
 use super::DOING;
-use super::walk::REST;
+use super::walk::REST_FACTOR;
 use crate::classify::Context;
 use crate::store::SqliteStore;
 
@@ -31,7 +31,7 @@ pub(super) async fn give_back(store: &SqliteStore, stop: &CancellationToken) -> 
         let started = Instant::now();
         store.writer.run("PRAGMA incremental_vacuum(500)").await?;
         tokio::select! {
-            () = tokio::time::sleep((started.elapsed() * REST).min(Duration::from_secs(1))) => {}
+            () = tokio::time::sleep((started.elapsed() * REST_FACTOR).min(Duration::from_secs(1))) => {}
             () = stop.cancelled() => {}
         }
     }

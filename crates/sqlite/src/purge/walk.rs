@@ -10,16 +10,16 @@ use super::horizon::horizons;
 use super::lease::{Lease, Place};
 use crate::classify::Context;
 use crate::status::receipts_estimate;
-use crate::store::SqliteStore;
+use crate::store::{Query, SqliteStore};
 
 /// Receipts that one step looks at. A step holds the write lock for a few milliseconds.
-const STEP: i64 = 2000;
+const STEP_RECEIPTS: i64 = 2000;
 
 /// After a step that deleted, the pass rests this many times as long as the step took: the writer is there for the lanes.
-pub(super) const REST: u32 = 9;
+pub(super) const REST_FACTOR: u32 = 9;
 
 /// Up to here receipts are counted to tell how many there are; beyond, it is an estimate.
-const COUNTED: u64 = 100_000;
+const MAX_COUNTED: u64 = 100_000;
 
 macro_rules! expired {
     () => {
@@ -73,7 +73,7 @@ impl<'a> Walk<'a> {
     pub(super) async fn new(store: &'a SqliteStore, pass: &'a PurgePass<'a>) -> StoreResult<Self> {
         let horizons = horizons(store, pass).await?;
         let mut conn = store.reader().await?;
-        let total = receipts_estimate(&mut conn, COUNTED).await.context(DOING)?;
+        let total = receipts_estimate(&mut conn, MAX_COUNTED).await.context(DOING)?;
         Ok(Self { store, pass, horizons, place: Place::default(), total, purged: Purged::default() })
     }
 
@@ -121,7 +121,7 @@ impl<'a> Walk<'a> {
     async fn next_step(&self) -> StoreResult<Option<Step>> {
         let mut conn = self.store.reader().await?;
         let after = self.place.reached.clone();
-        let end = sqlx::query(STEP_END).bind(after.as_slice()).bind(STEP);
+        let end = sqlx::query(STEP_END).bind(after.as_slice()).bind(STEP_RECEIPTS);
         let end = end.fetch_one(&mut *conn).await.context(DOING)?;
         let Some(reached) = end.try_get::<Option<Vec<u8>>, _>(0).context(DOING)? else { return Ok(None) };
         let looked_at: i64 = end.try_get(1).context(DOING)?;
@@ -134,15 +134,15 @@ impl<'a> Walk<'a> {
 
     /// How many were removed, `None` if another process has the turn; and how long to rest afterwards.
     async fn delete(&self, step: &Step, lease: &mut Lease<'_>) -> StoreResult<(Option<u64>, Duration)> {
-        let mut txn = self.store.writer.begin().await?;
+        let mut txn = self.store.begin().await?;
         let held = Instant::now();
         if !lease.renew(&mut txn, &step.end).await? {
             txn.rollback().await;
             return Ok((None, Duration::ZERO));
         }
         let removed = self.delete_in(&mut txn, step).await.context(DOING)?;
-        txn.commit(None).await?;
-        Ok((Some(removed), held.elapsed() * REST))
+        txn.commit_own(DOING).await?;
+        Ok((Some(removed), held.elapsed() * REST_FACTOR))
     }
 
     async fn delete_in(&self, conn: &mut SqliteConnection, step: &Step) -> sqlx::Result<u64> {
@@ -150,11 +150,7 @@ impl<'a> Walk<'a> {
         Ok(self.on(DELETE, step).execute(conn).await?.rows_affected())
     }
 
-    fn on(
-        &self,
-        sql: &'static str,
-        step: &Step,
-    ) -> sqlx::query::Query<'static, sqlx::Sqlite, sqlx::sqlite::SqliteArguments> {
+    fn on(&self, sql: &'static str, step: &Step) -> Query {
         let query = sqlx::query(sql).bind(step.after.as_slice()).bind(step.end.reached.as_slice());
         query.bind(self.horizons.as_str())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::{Emit, Event};
-use oncebox_core::store::{HeldEvent, Lease, Outbox, ParkedEvent, SHARDS, Settlement, StoredEvent};
+use oncebox_core::store::{Deliveries, HeldEvent, Lease, Outbox, ParkedEvent, SHARDS, StoredEvent};
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};
@@ -76,20 +76,23 @@ impl File {
         error: Option<&str>,
     ) -> TestResult {
         let held = vec![HeldEvent { seq, delay, error: error.map(str::to_owned) }];
-        Ok(self.store.settle(&Settlement { leases: leases.to_vec(), held, ..Settlement::default() }).await?)
+        Ok(self
+            .store
+            .record_deliveries(&Deliveries { leases: leases.to_vec(), held, ..Deliveries::default() })
+            .await?)
     }
 
     pub(crate) async fn park(&self, leases: &[Lease], seq: i64, error: &str) -> TestResult {
         let parked = vec![ParkedEvent { seq, error: error.to_owned() }];
         Ok(self
             .store
-            .settle(&Settlement { leases: leases.to_vec(), parked, ..Settlement::default() })
+            .record_deliveries(&Deliveries { leases: leases.to_vec(), parked, ..Deliveries::default() })
             .await?)
     }
 
     pub(crate) async fn publish(&self, seqs: &[i64], keep: bool) -> TestResult {
         let published = seqs.to_vec();
-        Ok(self.store.settle(&Settlement { published, keep, ..Settlement::default() }).await?)
+        Ok(self.store.record_deliveries(&Deliveries { published, keep, ..Deliveries::default() }).await?)
     }
 
     /// Lets the time of all held events come that have one.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox_core::inbox::BatchBounds;
-use oncebox_core::store::{EventFilter, HeldEvent, Outbox, OutboxAdmin, Settlement};
+use oncebox_core::store::{Deliveries, EventFilter, HeldEvent, Outbox, OutboxAdmin};
 use uuid::Uuid;
 
 use crate::file::{BOUNDS, File, LONG, TestResult, all_shards, seqs};
@@ -117,7 +117,9 @@ async fn only_the_first_held_event_of_a_key_has_a_time() -> TestResult {
     let held =
         held.map(|(seq, error)| HeldEvent { seq, delay: Duration::ZERO, error: error.map(str::to_owned) });
     let leases = leases.clone();
-    file.store.settle(&Settlement { leases, held: held.to_vec(), ..Settlement::default() }).await?;
+    file.store
+        .record_deliveries(&Deliveries { leases, held: held.to_vec(), ..Deliveries::default() })
+        .await?;
     let times = "SELECT count(*) FROM oncebox_outbox WHERE held_until < '9999'";
     assert_eq!(file.number(times).await?, 1);
     let one = BatchBounds { messages: 1, ..BOUNDS };

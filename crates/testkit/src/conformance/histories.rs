@@ -7,7 +7,7 @@ use oncebox_core::error::BoxError;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::Event;
 use oncebox_core::store::{
-    EventFilter, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, Settlement, StoredEvent,
+    Deliveries, EventFilter, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, StoredEvent,
 };
 
 use super::relaying::{HOUR, Relaying, WIDE, all_shards, every};
@@ -60,7 +60,7 @@ impl<T: Subject> History<T> {
     async fn step(&mut self) -> Result<&'static str, BoxError> {
         match self.dice.below(8) {
             0..=2 => self.emit().await.map(|()| "events were written"),
-            3..=5 => self.relay().await.map(|()| "a batch was settled"),
+            3..=5 => self.relay().await.map(|()| "deliveries were recorded"),
             6 => self.retry().await.map(|()| "an event was retried"),
             _ => self.discard().await.map(|()| "an event was dropped"),
         }
@@ -89,13 +89,13 @@ impl<T: Subject> History<T> {
         let bounds = BatchBounds { messages: 1 + self.dice.below(6), ..WIDE };
         let batch = self.r.store.next_events(topic, &all_shards(), bounds).await?;
         self.check(topic, &batch, false)?;
-        let mut settlement = Settlement { keep: self.dice.below(2) == 0, ..self.r.settlement() };
+        let mut deliveries = Deliveries { keep: self.dice.below(2) == 0, ..self.r.deliveries() };
         let mut failed: Vec<(Option<bytes::Bytes>, Duration)> = Vec::new();
         for event in &batch {
             let seq = event.seq;
             let front = failed.iter().find(|(key, _)| key.is_some() && *key == event.key);
             if let Some((_, delay)) = front {
-                settlement.held.push(HeldEvent { seq, delay: *delay, error: None });
+                deliveries.held.push(HeldEvent { seq, delay: *delay, error: None });
                 let wait = if delay.is_zero() { Wait::Not } else { Wait::Behind };
                 self.of_key(event)?.insert(seq, wait);
                 continue;
@@ -103,23 +103,23 @@ impl<T: Subject> History<T> {
             match self.dice.below(6) {
                 0 | 1 => {
                     let delay = self.dice.one_of(&[Duration::ZERO, HOUR]);
-                    settlement.held.push(HeldEvent { seq, delay, error: Some("no".to_owned()) });
+                    deliveries.held.push(HeldEvent { seq, delay, error: Some("no".to_owned()) });
                     let wait = if delay.is_zero() { Wait::Not } else { Wait::Failed };
                     self.of_key(event)?.insert(seq, wait);
                     failed.push((event.key.clone(), delay));
                 }
                 2 => {
-                    settlement.parked.push(ParkedEvent { seq, error: "never".to_owned() });
+                    deliveries.parked.push(ParkedEvent { seq, error: "never".to_owned() });
                     self.of_key(event)?.remove(&seq);
                     self.parked.push(seq);
                 }
                 _ => {
-                    settlement.published.push(seq);
+                    deliveries.published.push(seq);
                     self.of_key(event)?.remove(&seq);
                 }
             }
         }
-        self.r.settle(settlement).await
+        self.r.record_deliveries(deliveries).await
     }
 
     async fn retry(&mut self) -> Verdict {
@@ -183,7 +183,7 @@ impl<T: Subject> History<T> {
             self.open.iter().any(|((of, _), open)| *of == topic && open.contains_key(&event.seq))
         };
         match events.iter().find(|event| !known(event)) {
-            Some(event) => Err(format!("{} came, which is settled or of another topic", event.seq).into()),
+            Some(event) => Err(format!("{} came, which is gone or of another topic", event.seq).into()),
             None => Ok(()),
         }
     }

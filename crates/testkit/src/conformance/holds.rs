@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox_core::outbox::Event;
-use oncebox_core::store::{EventState, OutboxAdmin, Settlement};
+use oncebox_core::store::{Deliveries, EventState, OutboxAdmin};
 
 use super::relaying::{HOUR, Relaying, event, eventually, every, texts};
 use super::subject::{Subject, Verdict};
@@ -29,7 +29,7 @@ pub async fn a_held_event_holds_back_its_key<T: Subject>() -> Verdict {
     assert_eq!(open, ["before", "empty key", "no key", "other key", "other key again"]);
     assert_eq!(r.next_texts("returns").await?, ["other topic"]);
 
-    // Settling what is before it changes nothing for those behind it.
+    // Recording what is before it changes nothing for those behind it.
     r.publish(&["before"], true).await?;
     assert!(!r.next_texts("orders").await?.iter().any(|text| text == "behind" || text == "written later"));
     Ok(())
@@ -59,7 +59,7 @@ pub async fn a_follower_does_not_overtake<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;
     r.emit(&[event("orders", "a", "failed"), event("orders", "a", "behind")]).await?;
     let held = vec![r.held("failed", HOUR, Some("no")).await?, r.held("behind", Duration::ZERO, None).await?];
-    r.settle(Settlement { held, ..r.settlement() }).await?;
+    r.record_deliveries(Deliveries { held, ..r.deliveries() }).await?;
     assert!(r.next("orders").await?.is_empty());
     Ok(())
 }

@@ -12,6 +12,7 @@
 mod attempts;
 mod batches;
 mod claims;
+mod deliveries;
 mod events;
 mod fixture;
 mod histories;
@@ -28,7 +29,6 @@ mod reading;
 mod relaying;
 mod retention;
 mod schema;
-mod settling;
 mod stale;
 mod subject;
 mod sweeps;
@@ -38,6 +38,7 @@ mod transactions;
 pub use attempts::*;
 pub use batches::*;
 pub use claims::*;
+pub use deliveries::*;
 pub use events::*;
 pub use histories::*;
 pub use holds::*;
@@ -51,7 +52,6 @@ pub use purging::*;
 pub use reading::*;
 pub use retention::*;
 pub use schema::*;
-pub use settling::*;
 pub use stale::*;
 pub use subject::{Conn, Subject, Verdict};
 pub use sweeps::*;
@@ -158,7 +158,7 @@ macro_rules! conformance {
             a_held_event_can_be_parked
             a_parked_event_can_be_retried
             events_can_be_dropped
-            a_batch_is_settled_as_a_whole
+            deliveries_are_recorded_as_a_whole
             a_held_event_holds_back_its_key
             a_held_event_without_key_holds_back_nobody
             a_follower_does_not_overtake
@@ -180,7 +180,7 @@ macro_rules! conformance {
             a_stale_relay_holds_nothing
             a_stale_relay_parks_nothing
             a_stale_relay_still_confirms
-            a_relay_settles_what_it_still_owns
+            a_relay_records_what_it_still_owns
             events_are_found_by_filter
             events_come_in_pages
             the_status_counts_events

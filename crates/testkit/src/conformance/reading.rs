@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::{Event, emit_all};
-use oncebox_core::store::{Outbox, OutboxAdmin, SHARDS, Settlement, Store, StoredEvent};
+use oncebox_core::store::{Deliveries, Outbox, OutboxAdmin, SHARDS, Store, StoredEvent};
 
 use super::relaying::{HOUR, Relaying, WIDE, all_shards, emit, event, text_of, texts};
 use super::subject::{Subject, Verdict};
@@ -51,7 +51,7 @@ pub async fn ready_does_not_name_what_must_wait<T: Subject>() -> Verdict {
         for (topic, shard) in r.store.ready(&all_shards()).await? {
             let events = r.store.next_events(&topic, &[shard], WIDE).await?;
             let published = events.iter().map(|event| event.seq).collect();
-            r.settle(Settlement { published, ..r.settlement() }).await?;
+            r.record_deliveries(Deliveries { published, ..r.deliveries() }).await?;
             found.extend(texts(&events));
         }
     }
@@ -121,9 +121,9 @@ pub async fn a_batch_is_bounded_by_bytes<T: Subject>() -> Verdict {
         }
     }
     r.store
-        .settle(&Settlement {
+        .record_deliveries(&Deliveries {
             published: r.next("orders").await?[..3].iter().map(|event| event.seq).collect(),
-            ..r.settlement()
+            ..r.deliveries()
         })
         .await?;
     let large = r.store.next_events("orders", &all_shards(), BatchBounds { bytes: 100, ..WIDE }).await?;
@@ -164,7 +164,7 @@ pub async fn nothing_is_lost_between_writers_and_a_relay<T: Subject>() -> Verdic
             break;
         }
         let seqs = batch.iter().map(|event| event.seq).collect();
-        r.settle(Settlement { published: seqs, ..r.settlement() }).await?;
+        r.record_deliveries(Deliveries { published: seqs, ..r.deliveries() }).await?;
         for event in batch {
             let key = String::from_utf8_lossy(event.key.as_deref().unwrap_or_default()).into_owned();
             published.entry(key).or_default().push(text_of(&event));

@@ -6,7 +6,7 @@ use oncebox_core::error::BoxError;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::Event;
 use oncebox_core::store::{
-    EventFilter, HeldEvent, Lease, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent, SHARDS, Settlement, Status,
+    Deliveries, EventFilter, HeldEvent, Lease, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent, SHARDS, Status,
     Store, StoredEvent,
 };
 use uuid::Uuid;
@@ -67,13 +67,13 @@ impl<T: Subject> Relaying<T> {
     /// The sink has confirmed these.
     pub(super) async fn publish(&self, texts: &[&str], keep: bool) -> Result<(), BoxError> {
         let published = self.seqs(texts).await?;
-        self.settle(Settlement { published, keep, ..self.settlement() }).await
+        self.record_deliveries(Deliveries { published, keep, ..self.deliveries() }).await
     }
 
     /// The delivery of this one failed.
     pub(super) async fn fail(&self, text: &str, delay: Duration) -> Result<(), BoxError> {
         let held = self.held(text, delay, Some("the broker said no")).await?;
-        self.settle(Settlement { held: vec![held], ..self.settlement() }).await
+        self.record_deliveries(Deliveries { held: vec![held], ..self.deliveries() }).await
     }
 
     /// The first failed, and the second was not tried because it is behind it.
@@ -85,13 +85,13 @@ impl<T: Subject> Relaying<T> {
     ) -> Result<(), BoxError> {
         let failed = self.held(failed, delay, Some("the broker said no")).await?;
         let behind = self.held(behind, delay, None).await?;
-        self.settle(Settlement { held: vec![failed, behind], ..self.settlement() }).await
+        self.record_deliveries(Deliveries { held: vec![failed, behind], ..self.deliveries() }).await
     }
 
     /// This one is given up.
     pub(super) async fn park(&self, text: &str) -> Result<(), BoxError> {
         let parked = ParkedEvent { seq: self.entry(text).await?.event.seq, error: "too large".to_owned() };
-        self.settle(Settlement { parked: vec![parked], ..self.settlement() }).await
+        self.record_deliveries(Deliveries { parked: vec![parked], ..self.deliveries() }).await
     }
 
     pub(super) async fn held(
@@ -104,13 +104,13 @@ impl<T: Subject> Relaying<T> {
         Ok(HeldEvent { seq, delay, error: error.map(str::to_owned) })
     }
 
-    pub(super) async fn settle(&self, settlement: Settlement) -> Result<(), BoxError> {
-        Ok(self.store.settle(&settlement).await?)
+    pub(super) async fn record_deliveries(&self, deliveries: Deliveries) -> Result<(), BoxError> {
+        Ok(self.store.record_deliveries(&deliveries).await?)
     }
 
-    /// An empty settlement of this relay.
-    pub(super) fn settlement(&self) -> Settlement {
-        Settlement { leases: self.leases.clone(), ..Settlement::default() }
+    /// Deliveries of this relay, empty yet.
+    pub(super) fn deliveries(&self) -> Deliveries {
+        Deliveries { leases: self.leases.clone(), ..Deliveries::default() }
     }
 
     pub(super) async fn seqs(&self, texts: &[&str]) -> Result<Vec<i64>, BoxError> {

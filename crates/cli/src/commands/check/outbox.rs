@@ -4,21 +4,20 @@ use oncebox_config::{Config, SweepConfig, WebhookConfig};
 use oncebox_core::error::describe;
 use oncebox_core::store::{Finding, OutboxAdmin};
 
-use super::{error, ok, warning};
 use crate::load;
 
 /// What the configuration alone tells.
 pub(super) fn relay(config: &Config) -> Vec<Finding> {
     if !config.outbox.relay {
         let detail = "no relay here (outbox.relay = false): events wait until another process publishes them";
-        return vec![ok("outbox", detail.to_owned())];
+        return vec![Finding::ok("outbox", detail.to_owned())];
     }
     let rest = match config.kafka {
         Some(_) => "to Kafka",
         None => "nowhere: they are parked, because there is no [kafka]",
     };
     let other = if config.webhooks.is_empty() { "" } else { "other " };
-    let mut findings = vec![ok("outbox", format!("the relay is on; {other}events go {rest}"))];
+    let mut findings = vec![Finding::ok("outbox", format!("the relay is on; {other}events go {rest}"))];
     findings.extend(config.webhooks.iter().flat_map(webhook));
     findings
 }
@@ -27,22 +26,22 @@ fn webhook(config: &WebhookConfig) -> Vec<Finding> {
     let subject = format!("webhook {}", config.topics.join(", "));
     let origin = config.url.origin();
     if let Err(e) = load::webhook(config) {
-        return vec![error(&subject, e.to_string())];
+        return vec![Finding::error(&subject, e.to_string())];
     }
     let mut findings = Vec::new();
     if config.url.is_in_the_clear() {
         let detail =
             format!("{origin} gets the events unencrypted; use https, or a receiver on this machine");
-        findings.push(warning(&subject, detail));
+        findings.push(Finding::warning(&subject, detail));
     }
     if config.secret.is_none() {
         let detail = format!(
             "{origin} cannot tell our requests from others'; set `secret`, and check the signature there"
         );
-        findings.push(warning(&subject, detail));
+        findings.push(Finding::warning(&subject, detail));
     }
     if findings.is_empty() {
-        findings.push(ok(&subject, format!("goes to {origin}, signed")));
+        findings.push(Finding::ok(&subject, format!("goes to {origin}, signed")));
     }
     findings
 }
@@ -55,9 +54,12 @@ pub(super) async fn sweeps<S: OutboxAdmin>(store: &S, sweeps: &[SweepConfig]) ->
         findings.push(match store.check_sweep(sweep).await {
             Ok(()) => {
                 let every = humantime::format_duration(*every);
-                ok(&subject, format!("the query is valid; runs every {every}, emits to {}", sweep.topic))
+                Finding::ok(
+                    &subject,
+                    format!("the query is valid; runs every {every}, emits to {}", sweep.topic),
+                )
             }
-            Err(e) => error(&subject, describe(&e)),
+            Err(e) => Finding::error(&subject, describe(&e)),
         });
     }
     findings

@@ -21,6 +21,7 @@ use crate::message::Record;
 /// # Ok::<(), oncebox_core::error::BoxError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Selector {
     /// The key of the record. Only right where every message has a key of its own.
     Key,

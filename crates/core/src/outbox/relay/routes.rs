@@ -57,7 +57,7 @@ impl Sink for NoSink {
     async fn deliver(&self, events: &[OutgoingEvent]) -> Result<Vec<Delivery>, BoxError> {
         let rejected = |event: &OutgoingEvent| Delivery::Reject {
             error: format!(
-                "no sink takes the topic {}: add a route for it (or [kafka]), then retry this event",
+                "no sink takes the topic {}: add a route for it or a sink for all others, then retry this event",
                 event.topic()
             ),
         };

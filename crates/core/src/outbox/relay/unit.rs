@@ -1,4 +1,4 @@
-//! One piece of work: the events of a topic in some shards, read, delivered and settled until none are left.
+//! One piece of work: the events of a topic in some shards, read and delivered until none are left.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -15,12 +15,12 @@ use crate::error::describe;
 use crate::failpoint::failpoint;
 use crate::inbox::{BatchBounds, RetryPolicy};
 use crate::outbox::sink::{Delivery, OutgoingEvent};
-use crate::store::{HeldEvent, Lease, OutboxAdmin, ParkedEvent, Settlement, StoredEvent};
+use crate::store::{Deliveries, HeldEvent, Lease, OutboxAdmin, ParkedEvent, StoredEvent};
 
 /// After this many batches another unit gets a turn.
 const MAX_BATCHES_PER_TURN: usize = 8;
-/// How often a settlement is tried before its events are left to be published again.
-const SETTLE_TRIES: u32 = 5;
+/// How often what became of a batch is written before its events are left to be published again.
+const RECORD_TRIES: u32 = 5;
 /// A batch in which everything failed makes its unit wait, but not for long: the next one may hold other keys.
 const ALL_FAILED_WAIT: Duration = Duration::from_secs(2);
 /// A unit that failed as a whole costs one request to try; whoever mends the cause should not have to wait for long.
@@ -94,18 +94,18 @@ impl<S: OutboxAdmin> Inner<S> {
                 }
                 delivered = sink.deliver(&events) => delivered,
             };
-            let deliveries = match delivered {
-                Ok(deliveries) => deliveries,
+            let answers = match delivered {
+                Ok(answers) => answers,
                 Err(error) => return self.failed(unit, &describe(error.as_ref())),
             };
             failpoint("relay-after-report");
-            let settlement = self.settlement(unit, &events, deliveries, &sink.retry());
-            if let Err(ended) = self.settle(unit, &settlement).await {
+            let deliveries = self.deliveries(unit, &events, answers, &sink.retry());
+            if let Err(ended) = self.record(unit, &deliveries).await {
                 return ended;
             }
             failpoint("relay-after-delete");
             unit.route.health.succeeded();
-            if settlement.published.is_empty() && settlement.parked.is_empty() {
+            if deliveries.published.is_empty() && deliveries.parked.is_empty() {
                 return Ended::Paused(sink.retry().backoff.delay(unit.failures + 1).min(ALL_FAILED_WAIT));
             }
             if last {
@@ -124,27 +124,27 @@ impl<S: OutboxAdmin> Inner<S> {
     }
 
     /// What the database is told about a batch.
-    fn settlement(
+    fn deliveries(
         &self,
         unit: &Unit,
         events: &[OutgoingEvent],
-        deliveries: Vec<Delivery>,
+        answers: Vec<Delivery>,
         retry: &RetryPolicy,
-    ) -> Settlement {
-        let mut settlement = Settlement {
+    ) -> Deliveries {
+        let mut deliveries = Deliveries {
             leases: unit.leases.clone(),
             keep: !self.settings.keep.is_zero(),
-            ..Settlement::default()
+            ..Deliveries::default()
         };
         // How long the first event of a key that failed waits; those behind it wait as long.
         let mut delays: HashMap<&[u8], Duration> = HashMap::new();
-        for (event, delivery) in events.iter().zip(deliveries) {
+        for (event, answer) in events.iter().zip(answers) {
             let (seq, id, topic) = (event.seq(), event.id(), event.topic());
-            match delivery {
-                Delivery::Delivered => settlement.published.push(seq),
+            match answer {
+                Delivery::Delivered => deliveries.published.push(seq),
                 Delivery::Retry { error, .. } if event.attempts().saturating_add(1) >= retry.attempts => {
                     warn!(%id, topic, error, attempts = retry.attempts, "an event is parked after its last attempt");
-                    settlement.parked.push(ParkedEvent { seq, error });
+                    deliveries.parked.push(ParkedEvent { seq, error });
                 }
                 Delivery::Retry { error, after } => {
                     let delay = after.unwrap_or_else(|| retry.backoff.delay(event.attempts() + 1));
@@ -152,39 +152,39 @@ impl<S: OutboxAdmin> Inner<S> {
                     if let Some(key) = event.key() {
                         delays.entry(key).or_insert(delay);
                     }
-                    settlement.held.push(HeldEvent { seq, delay, error: Some(error) });
+                    deliveries.held.push(HeldEvent { seq, delay, error: Some(error) });
                 }
                 Delivery::Reject { error } => {
                     warn!(%id, topic, error, "an event is parked: no retry can help");
-                    settlement.parked.push(ParkedEvent { seq, error });
+                    deliveries.parked.push(ParkedEvent { seq, error });
                 }
                 Delivery::Behind => {
                     let delay = event.key().and_then(|key| delays.get(key).copied());
-                    settlement.held.push(HeldEvent { seq, delay: delay.unwrap_or_default(), error: None });
+                    deliveries.held.push(HeldEvent { seq, delay: delay.unwrap_or_default(), error: None });
                 }
             }
         }
-        settlement
+        deliveries
     }
 
-    /// The events are out: a settlement that fails is worth some tries, because without it they go out again.
-    async fn settle(&self, unit: &Unit, settlement: &Settlement) -> Result<(), Ended> {
+    /// The events are out: writing that down is worth some tries, because without it they go out again.
+    async fn record(&self, unit: &Unit, deliveries: &Deliveries) -> Result<(), Ended> {
         let mut tries = 0;
         loop {
             failpoint("relay-before-delete");
-            let error = match self.store.settle(settlement).await {
+            let error = match self.store.record_deliveries(deliveries).await {
                 Ok(()) => break,
                 Err(error) => error,
             };
             tries += 1;
-            if tries == SETTLE_TRIES || !error.class.may_pass() {
+            if tries == RECORD_TRIES || !error.class.may_pass() {
                 return Err(self.failed(unit, &describe(&error)));
             }
             tokio::time::sleep(backoff::DELIVERIES.delay(tries)).await;
         }
-        self.meters.published.increment(settlement.published.len() as u64);
-        self.meters.parked.increment(settlement.parked.len() as u64);
-        let failed = settlement.held.iter().filter(|held| held.error.is_some()).count();
+        self.meters.published.increment(deliveries.published.len() as u64);
+        self.meters.parked.increment(deliveries.parked.len() as u64);
+        let failed = deliveries.held.iter().filter(|held| held.error.is_some()).count();
         self.meters.retried.increment(failed as u64);
         Ok(())
     }

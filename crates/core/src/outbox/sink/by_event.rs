@@ -126,7 +126,7 @@ impl<D: Deliver> Sink for ByEvent<D> {
         self.at_once
     }
 
-    /// Small batches: a batch is settled when the last of its events is done.
+    /// Small batches: a batch is done when the last of its events is.
     fn batch_events(&self) -> usize {
         32
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::store::{EventFilter, EventState, OutboxAdmin, ParkedEvent, Settlement};
+use oncebox_core::store::{Deliveries, EventFilter, EventState, OutboxAdmin, ParkedEvent};
 
 use super::relaying::{HOUR, Relaying, event, every};
 use super::subject::{Subject, Verdict};
@@ -14,11 +14,11 @@ pub async fn published_events_are_removed<T: Subject>() -> Verdict {
     r.publish(&["1", "3"], false).await?;
     assert_eq!(r.next_texts("orders").await?, ["2"]);
     assert_eq!(r.entries().await?.len(), 1);
-    r.settle(r.settlement()).await?;
+    r.record_deliveries(r.deliveries()).await?;
     // The answer of the first time was lost: once more does no harm.
     let again = r.seqs(&["2"]).await?;
     for _ in 0..2 {
-        r.settle(Settlement { published: again.clone(), ..r.settlement() }).await?;
+        r.record_deliveries(Deliveries { published: again.clone(), ..r.deliveries() }).await?;
     }
     assert!(r.entries().await?.is_empty());
     Ok(())
@@ -56,7 +56,8 @@ pub async fn purge_gets_through_many_published_events<T: Subject>() -> Verdict {
     let events: Vec<_> = (0..6000).map(|n| event("orders", "a", &n.to_string())).collect();
     r.emit(&events).await?;
     let published: Vec<i64> = r.next("orders").await?.iter().map(|event| event.seq).collect();
-    r.settle(Settlement { published: published[..5999].to_vec(), keep: true, ..r.settlement() }).await?;
+    r.record_deliveries(Deliveries { published: published[..5999].to_vec(), keep: true, ..r.deliveries() })
+        .await?;
     // It must be longer ago than nothing.
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(r.store.purge_published(Duration::ZERO).await?, 5999);
@@ -126,17 +127,17 @@ pub async fn events_can_be_dropped<T: Subject>() -> Verdict {
 }
 
 /// Everything that became of one batch is written down together.
-pub async fn a_batch_is_settled_as_a_whole<T: Subject>() -> Verdict {
+pub async fn deliveries_are_recorded_as_a_whole<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;
     let texts = ["delivered", "failed", "given up", "untouched"];
     r.emit(&texts.map(|text| event("orders", text, text))).await?;
     let given_up = ParkedEvent { seq: r.seqs(&["given up"]).await?[0], error: "'no' \u{1F980}".to_owned() };
-    r.settle(Settlement {
+    r.record_deliveries(Deliveries {
         published: r.seqs(&["delivered"]).await?,
         keep: true,
         held: vec![r.held("failed", HOUR, Some("line\n'two'")).await?],
         parked: vec![given_up],
-        ..r.settlement()
+        ..r.deliveries()
     })
     .await?;
     let states: Vec<_> = r.entries().await?.into_iter().map(|entry| (entry.state, entry.error)).collect();

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use oncebox_core::store::{OutboxStatus, ShardStatus};
-use sqlx::Row;
 use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+
+use crate::store::PgStore;
 
 /// The oldest event is the oldest of those that come first: in each topic and shard by a loose walk over the index, and
 /// among the held ones that are counted.
-pub(super) const COUNTS: &str = "WITH RECURSIVE firsts AS ( \
+const COUNTS: &str = "WITH RECURSIVE firsts AS ( \
          (SELECT topic, shard, created_at FROM oncebox_outbox \
           WHERE published_at IS NULL AND parked_at IS NULL AND held_until IS NULL ORDER BY topic, shard, seq LIMIT 1) \
          UNION ALL \
@@ -24,11 +26,14 @@ pub(super) const COUNTS: &str = "WITH RECURSIVE firsts AS ( \
          (date_part('epoch', statement_timestamp() - LEAST((SELECT min(created_at) FROM held), \
              (SELECT min(created_at) FROM (SELECT created_at FROM firsts LIMIT 16384) f))) * 1000)::bigint";
 
-pub(super) const SHARDS: &str = "SELECT s.shard, r.name, s.epoch, \
+const SHARDS: &str = "SELECT s.shard, r.name, s.epoch, \
          (date_part('epoch', s.leased_until - clock_timestamp()) * 1000)::bigint \
      FROM oncebox_shard s LEFT JOIN oncebox_relay r ON r.relay = s.relay ORDER BY s.shard";
 
-pub(super) fn read(counts: &PgRow, shards: &[PgRow]) -> Result<OutboxStatus, sqlx::Error> {
+/// Counts, ages and owners.
+pub(crate) async fn status(store: &PgStore, conn: &mut PgConnection, cap: i64) -> sqlx::Result<OutboxStatus> {
+    let counts = store.query(COUNTS).bind(cap).fetch_one(&mut *conn).await?;
+    let shards = store.query(SHARDS).fetch_all(conn).await?;
     let count = |at: usize| counts.try_get::<i64, _>(at).map(i64::unsigned_abs);
     let oldest: Option<i64> = counts.try_get(3)?;
     Ok(OutboxStatus {
@@ -37,15 +42,15 @@ pub(super) fn read(counts: &PgRow, shards: &[PgRow]) -> Result<OutboxStatus, sql
         parked: count(2)?,
         // An event may carry the time of a clock that was set back since.
         oldest: oldest.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
-        shards: shards.iter().map(shard).collect::<Result<_, _>>()?,
+        shards: shards.iter().map(shard).collect::<sqlx::Result<_>>()?,
     })
 }
 
-fn shard(row: &PgRow) -> Result<ShardStatus, sqlx::Error> {
+fn shard(row: &PgRow) -> sqlx::Result<ShardStatus> {
     let left: Option<i64> = row.try_get(3)?;
     let expires_in = left.filter(|ms| *ms > 0).map(|ms| Duration::from_millis(ms.unsigned_abs()));
     Ok(ShardStatus {
-        shard: crate::outbox::shard(row.try_get(0)?),
+        shard: super::shard(row.try_get(0)?),
         owner: row.try_get::<Option<String>, _>(1)?.filter(|_| expires_in.is_some()),
         epoch: row.try_get(2)?,
         expires_in,

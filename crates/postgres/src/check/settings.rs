@@ -4,10 +4,8 @@ use oncebox_core::store::Finding;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::{error, ok, warning};
-
 /// The oldest server that has what purge needs: reading a table by ranges of its pages.
-const OLDEST: i32 = 14;
+const OLDEST_MAJOR: i32 = 14;
 
 pub(super) const FACTS: &str = "SELECT current_setting('server_version') AS version, \
      current_setting('server_version_num')::int / 10000 AS major, \
@@ -20,19 +18,20 @@ pub(super) const FACTS: &str = "SELECT current_setting('server_version') AS vers
      COALESCE(inet_client_addr() <<= '127.0.0.0/8' OR inet_client_addr() = '::1', true) AS local, \
      (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms";
 
-pub(super) fn about(facts: &PgRow, findings: &mut Vec<Finding>) -> Result<(), sqlx::Error> {
+pub(super) fn findings(facts: &PgRow) -> sqlx::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
     let text = |name: &str| facts.try_get::<String, _>(name);
     let version = text("version")?;
-    findings.push(if facts.try_get::<i32, _>("major")? < OLDEST {
-        error("version", format!("PostgreSQL {version}; oncebox needs {OLDEST} or newer"))
+    findings.push(if facts.try_get::<i32, _>("major")? < OLDEST_MAJOR {
+        Finding::error("version", format!("PostgreSQL {version}; oncebox needs {OLDEST_MAJOR} or newer"))
     } else {
-        ok("version", format!("PostgreSQL {version}"))
+        Finding::ok("version", format!("PostgreSQL {version}"))
     });
     for setting in ["fsync", "full_page_writes"] {
         findings.push(if text(setting)? == "on" {
-            ok(setting, "on")
+            Finding::ok(setting, "on")
         } else {
-            warning(
+            Finding::warning(
                 setting,
                 format!("off: a crash of the machine can destroy the database. Set {setting} = on"),
             )
@@ -40,31 +39,38 @@ pub(super) fn about(facts: &PgRow, findings: &mut Vec<Finding>) -> Result<(), sq
     }
     let commit = text("synchronous_commit")?;
     findings.push(if commit == "off" {
-        warning(
+        Finding::warning(
             "synchronous_commit",
             "off: a crash can undo the last commits after their messages were acknowledged. The position is undone \
              with them, so Kafka messages are read again; messages of other sources are lost. Set it to on",
         )
     } else {
-        ok("synchronous_commit", commit)
+        Finding::ok("synchronous_commit", commit)
     });
     findings.push(if text("autovacuum")? == "on" {
-        ok("autovacuum", "on")
+        Finding::ok("autovacuum", "on")
     } else {
-        warning("autovacuum", "off: purged receipts and old positions keep their space. Set autovacuum = on")
+        Finding::warning(
+            "autovacuum",
+            "off: purged receipts and old positions keep their space. Set autovacuum = on",
+        )
     });
     let isolation = text("isolation")?;
-    findings.push(ok("isolation", format!("server default {isolation}; oncebox uses read committed")));
+    findings
+        .push(Finding::ok("isolation", format!("server default {isolation}; oncebox uses read committed")));
     let encoding = text("encoding")?;
     findings.push(if encoding == "UTF8" {
-        ok("encoding", encoding)
+        Finding::ok("encoding", encoding)
     } else {
-        warning("encoding", format!("{encoding}: ids and payloads with other characters are dead-lettered"))
+        Finding::warning(
+            "encoding",
+            format!("{encoding}: ids and payloads with other characters are dead-lettered"),
+        )
     });
     findings.push(if facts.try_get("temp")? {
-        ok("temporary functions", "allowed")
+        Finding::ok("temporary functions", "allowed")
     } else {
-        warning(
+        Finding::warning(
             "temporary functions",
             "not allowed: handlers in SQL cannot run. GRANT TEMPORARY ON DATABASE … TO …",
         )
@@ -72,12 +78,12 @@ pub(super) fn about(facts: &PgRow, findings: &mut Vec<Finding>) -> Result<(), sq
     let encrypted: bool = facts.try_get("encrypted")?;
     let local: bool = facts.try_get("local")?;
     findings.push(match (encrypted, local) {
-        (true, _) => ok("encryption", "TLS"),
-        (false, true) => ok("encryption", "none, and the server is on this machine"),
-        (false, false) => warning(
+        (true, _) => Finding::ok("encryption", "TLS"),
+        (false, true) => Finding::ok("encryption", "none, and the server is on this machine"),
+        (false, false) => Finding::warning(
             "encryption",
             "none: messages and the password cross the network in the clear. Add ?sslmode=verify-full to store.url",
         ),
     });
-    Ok(())
+    Ok(findings)
 }

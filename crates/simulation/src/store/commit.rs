@@ -1,29 +1,50 @@
 //! A commit: everything that a transaction wrote becomes true at once, or nothing does.
 
-use oncebox_core::store::{Advance, Progress, StoreError, StoreResult, StoredDeadLetter};
+use oncebox_core::store::{Advance, StoreError, StoreResult, StoredDeadLetter};
 
-use super::tables::{Effect, EventRowState, LetterRow, PositionRow, ReceiptRow, Spot};
-use super::txn::{KnownCommitted, Moves, OpenTxn};
+use super::access::away;
+use super::tables::{Effect, EventRowState, LetterRow, ReceiptRow};
+use super::txn::OpenTxn;
+use super::{ModelStore, Txn};
 use crate::coverage::Event;
 use crate::mistake::{Mistake, made};
-use crate::world::Inner;
+use crate::plan::Fault;
+use crate::world::{About, Inner};
+
+/// Moves the position and commits; the answer may be lost on its way.
+pub(super) async fn commit(store: &ModelStore, txn: Txn, advance: Option<&Advance<'_>>) -> StoreResult<()> {
+    let id = txn.id;
+    store.world.alive(store.actor).await;
+    {
+        let mut inner = store.world.lock();
+        let moves = advance.map(|advance| inner.moves(advance));
+        let Some(open) = inner.db.open.get_mut(&id) else { return Err(away()) };
+        open.advance = moves;
+        open.commit_sent = true;
+    }
+    store.reach().await?;
+    let lost = {
+        let mut inner = store.world.lock();
+        if inner.db.takes(Fault::CommitUndone) {
+            inner.saw(Event::LostAnswerUndone);
+            inner.attempts_are_stranded();
+            return Err(away());
+        }
+        inner.in_txn(id, |inner, id| inner.commit_open(id))?;
+        inner.db.takes(Fault::CommitAnswerLost)
+    };
+    store.world.stir(About::Transactions);
+    store.world.takes_time(store.actor).await;
+    if lost {
+        let mut inner = store.world.lock();
+        inner.saw(Event::LostAnswerCommitted);
+        inner.attempts_are_stranded();
+        return Err(away());
+    }
+    Ok(())
+}
 
 impl Inner {
-    pub(super) fn moves(&self, advance: &Advance<'_>) -> Moves {
-        let Progress { next_offset, at_least, commits, log, mark, caught_up_ms } = advance.progress;
-        Moves {
-            spot: self.log.spot(&advance.owner.key),
-            epoch: advance.owner.epoch,
-            next_offset,
-            known: (at_least, commits),
-            log: log.cloned(),
-            mark,
-            caught_up_ms,
-            settled_attempt: advance.settled_attempt,
-            duplicates: advance.duplicates,
-        }
-    }
-
     /// Commits an open transaction, unless its owner was fenced.
     pub(crate) fn commit_open(&mut self, id: u64) -> StoreResult<()> {
         let Some(txn) = self.db.open.remove(&id) else { return Ok(()) };
@@ -37,16 +58,6 @@ impl Inner {
         self.check_commit(&txn);
         self.write(txn);
         Ok(())
-    }
-
-    /// Whether this epoch is the owner's, and the database has not forgotten what the owner knows to be committed.
-    pub(super) fn owns(&self, spot: Spot, epoch: i64, known: KnownCommitted) -> bool {
-        let row = self.db.tables.positions.get(&spot);
-        row.is_some_and(|row| {
-            let forgotten = row.next_offset < known.0 || Some(row.commits) < known.1;
-            (row.epoch == epoch || made(Mistake::PositionWithoutEpoch))
-                && (!forgotten || made(Mistake::ForgottenPosition))
-        })
     }
 
     /// The mistake: an effect that does not wait for its receipt.
@@ -122,49 +133,5 @@ impl Inner {
             }
             self.advance(&moves, true);
         }
-    }
-
-    /// Moves a position; its epoch was checked.
-    pub(super) fn advance(&mut self, moves: &Moves, commits: bool) {
-        self.check_progress(moves);
-        let begins = self.db.tables.positions.get(&moves.spot).is_none_or(|row| row.next_offset.is_none());
-        if let Some(next) = moves.next_offset.filter(|_| begins) {
-            // What was removed before the beginning is nobody's.
-            self.forgive_removed(moves.spot, next);
-        }
-        let now = self.db_now_ms();
-        let row: &mut PositionRow = self.db.tables.positions.entry(moves.spot).or_default();
-        // With several lanes a commit may be of duplicates ahead of the position: that is no progress.
-        let moved = moves.next_offset > row.next_offset || made(Mistake::AnyCommitIsProgress);
-        row.next_offset = row.next_offset.max(moves.next_offset);
-        if moves.log.is_some() {
-            row.log.clone_from(&moves.log);
-        }
-        if let Some(mark) = moves.mark
-            && row.mark.is_none_or(|known| known.offset <= mark.offset)
-        {
-            row.mark = Some(mark);
-        }
-        if let Some(caught_up) = moves.caught_up_ms {
-            row.caught_up_ms = row.caught_up_ms.max(Some(caught_up.min(now)));
-            let known = row.caught_up_ms.unwrap_or_default() - crate::world::BEGIN_MS;
-            let spot = moves.spot;
-            self.note(|| {
-                format!(
-                    "c{} has caught up in {} until {}.{:03}",
-                    spot.consumer,
-                    spot.place,
-                    known / 1_000,
-                    known % 1_000
-                )
-            });
-        }
-        let row = self.db.tables.positions.entry(moves.spot).or_default();
-        if commits {
-            row.starts = if moved { 0 } else { row.starts };
-            row.commits += 1;
-        }
-        let next = row.next_offset;
-        self.log.position_reached(moves.spot, next);
     }
 }

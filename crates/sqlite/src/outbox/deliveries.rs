@@ -1,6 +1,6 @@
-//! What became of a batch.
+//! What became of the deliveries of a batch.
 
-use oncebox_core::store::{HeldEvent, ParkedEvent, Settlement, StoreResult};
+use oncebox_core::store::{Deliveries, HeldEvent, ParkedEvent, StoreResult};
 use serde_json::{Value, json};
 use sqlx::{Row, SqliteConnection};
 
@@ -57,31 +57,31 @@ const NEXT_HELD: &str = concat!(
 );
 
 /// Writes it down in one transaction.
-pub(super) async fn settle(store: &SqliteStore, settlement: &Settlement) -> StoreResult<()> {
-    let Settlement { published, held, parked, .. } = settlement;
+pub(super) async fn record_deliveries(store: &SqliteStore, deliveries: &Deliveries) -> StoreResult<()> {
+    let Deliveries { published, held, parked, .. } = deliveries;
     if published.is_empty() && held.is_empty() && parked.is_empty() {
         return Ok(());
     }
     let doing = format!(
-        "settling {} published, {} held, {} parked events",
+        "recording {} published, {} held, {} parked events",
         published.len(),
         held.len(),
         parked.len()
     );
-    let mut txn = store.writer.begin().await?;
-    settle_in(&mut txn, settlement).await.context(&doing)?;
-    txn.commit(None).await
+    let mut txn = store.begin().await?;
+    record_in(&mut txn, deliveries).await.context(&doing)?;
+    txn.commit_own(&doing).await
 }
 
-async fn settle_in(conn: &mut SqliteConnection, settlement: &Settlement) -> sqlx::Result<()> {
-    let Settlement { published, held, parked, .. } = settlement;
+async fn record_in(conn: &mut SqliteConnection, deliveries: &Deliveries) -> sqlx::Result<()> {
+    let Deliveries { published, held, parked, .. } = deliveries;
     let leaving = json(published.iter().copied().chain(parked.iter().map(|event| event.seq)));
     let keys = waiting::keys_with_waiting(conn, &leaving).await?;
     if !published.is_empty() {
-        let sql = if settlement.keep { KEEP } else { REMOVE };
+        let sql = if deliveries.keep { KEEP } else { REMOVE };
         sqlx::query(sql).bind(json(published.iter().copied())).execute(&mut *conn).await?;
     }
-    let leases = json(settlement.leases.iter().map(|lease| json!([lease.shard, lease.epoch])));
+    let leases = json(deliveries.leases.iter().map(|lease| json!([lease.shard, lease.epoch])));
     if !parked.is_empty() {
         sqlx::query(PARK).bind(json(parked.iter().map(park))).bind(&leases).execute(&mut *conn).await?;
     }

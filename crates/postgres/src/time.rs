@@ -1,0 +1,19 @@
+//! Times and durations as PostgreSQL takes them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The end of the year 9999. Later years are nobody's time of day, and PostgreSQL's own end somewhere.
+pub(crate) const LAST_MS: i64 = 253_402_300_799_999;
+
+/// The clock of this process, in milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_millis()).map_or(LAST_MS, |ms| ms.min(LAST_MS)))
+}
+
+/// A duration to add to the clock. At most a century, so that it never overflows.
+pub(crate) fn milliseconds(duration: Duration) -> i64 {
+    const LONGEST: i64 = 100 * 365 * 24 * 60 * 60 * 1000;
+    i64::try_from(duration.as_millis()).unwrap_or(LONGEST).min(LONGEST)
+}
