@@ -29,17 +29,20 @@ pub(crate) struct Job {
 pub(crate) enum Contestant {
     ByHand,
     RustHandler,
+    RustSql,
     Each,
     Batch,
 }
 
 impl Contestant {
-    pub(crate) const ALL: [Self; 4] = [Self::ByHand, Self::RustHandler, Self::Each, Self::Batch];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::ByHand, Self::RustHandler, Self::RustSql, Self::Each, Self::Batch];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ByHand => "one transaction per message, by hand",
             Self::RustHandler => "oncebox, Rust handler per message",
+            Self::RustSql => "oncebox, Rust, sql_each",
             Self::Each => "oncebox run, each",
             Self::Batch => "oncebox run, batch",
         }
@@ -50,7 +53,8 @@ impl Contestant {
         let mut command = match self {
             Self::ByHand => myself("by-hand", job)?,
             Self::RustHandler => myself("rust-handler", job)?,
-            Self::Each => daemon_with(daemon, folder, job, EACH)?,
+            Self::RustSql => myself("rust-sql", job)?,
+            Self::Each => daemon_with(daemon, folder, job, &each())?,
             Self::Batch => daemon_with(daemon, folder, job, BATCH)?,
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
@@ -65,10 +69,15 @@ fn myself(subcommand: &str, job: &Job) -> Result<Command> {
     Ok(command)
 }
 
-const EACH: &str = r#"each = [
-  "UPDATE stock SET on_hand = on_hand - (:payload->>'qty')::int WHERE sku = :payload->>'sku'",
-  "INSERT INTO ledger (message_id, sku, qty) VALUES (:id, :payload->>'sku', (:payload->>'qty')::int)",
-]"#;
+/// The effect in SQL, per message.
+pub(crate) const EACH: [&str; 2] = [
+    "UPDATE stock SET on_hand = on_hand - (:payload->>'qty')::int WHERE sku = :payload->>'sku'",
+    "INSERT INTO ledger (message_id, sku, qty) VALUES (:id, :payload->>'sku', (:payload->>'qty')::int)",
+];
+
+fn each() -> String {
+    format!("each = {EACH:?}")
+}
 
 const BATCH: &str = r#"batch = [
   "UPDATE stock SET on_hand = on_hand - d.qty FROM (SELECT payload->>'sku' AS sku, sum((payload->>'qty')::int) AS qty FROM messages GROUP BY 1) AS d WHERE stock.sku = d.sku",

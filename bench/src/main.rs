@@ -33,6 +33,8 @@ enum Command {
     ByHand(contestant::Job),
     /// A contestant: an oncebox handler in Rust.
     RustHandler(contestant::Job),
+    /// A contestant: an oncebox inbox in Rust with a handler in SQL.
+    RustSql(contestant::Job),
 }
 
 #[tokio::main]
@@ -43,5 +45,6 @@ async fn main() -> anyhow::Result<()> {
         Command::HotRows(args) => hot_rows::run(args).await,
         Command::ByHand(job) => by_hand::run(job).await,
         Command::RustHandler(job) => rust_handler::run(job).await,
+        Command::RustSql(job) => rust_handler::run_sql(job).await,
     }
 }

@@ -1,14 +1,15 @@
-//! The same effect as an oncebox handler in Rust, per message.
+//! The same effect as an oncebox handler in Rust, per message, and as one in SQL.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use oncebox::Selector;
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::{BatchBounds, Inbox, Message};
+use oncebox::sql::SqlInbox;
+use oncebox::{BatchBounds, Inbox, Message, Worker};
 use sqlx::PgConnection;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::contestant::Job;
+use crate::contestant::{EACH, Job};
 
 #[derive(serde::Deserialize)]
 struct Update {
@@ -33,16 +34,29 @@ async fn deduct(tx: &mut PgConnection, message: &Message) -> oncebox::Result {
 }
 
 pub(crate) async fn run(job: Job) -> Result<()> {
+    let worker = inbox(&job).await?.each(deduct);
+    apply(worker, job).await
+}
+
+/// The same statements as the daemon's.
+pub(crate) async fn run_sql(job: Job) -> Result<()> {
+    let worker = inbox(&job).await?.sql_each(EACH).await?;
+    apply(worker, job).await
+}
+
+async fn inbox(job: &Job) -> Result<Inbox<PgStore>> {
     let store = PgStore::connect(&job.store).await?;
     store.migrate().await?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Inbox::new(job.consumer, store)?
+    Ok(Inbox::new(&job.consumer, store)?
         .id(Selector::Header("event_id".into()))
-        .batch_bounds(BatchBounds { messages: 1_000, ..BatchBounds::default() })
-        .each(deduct)
-        .run(Kafka::brokers(job.brokers).source([job.topic]), async move {
-            terminate.recv().await;
-        })
-        .await
-        .map_err(|e| anyhow!(e))
+        .batch_bounds(BatchBounds { messages: 1_000, ..BatchBounds::default() }))
+}
+
+async fn apply(worker: Worker<PgStore>, job: Job) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let source = Kafka::brokers(job.brokers).source([job.topic]);
+    let terminated = async move {
+        terminate.recv().await;
+    };
+    Ok(worker.run(source, terminated).await?)
 }

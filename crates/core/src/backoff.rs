@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use oncebox_core::backoff::Backoff;
+/// use oncebox::Backoff;
 ///
 /// let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 /// assert!(backoff.delay(1) <= Duration::from_millis(200));

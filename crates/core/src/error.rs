@@ -10,10 +10,10 @@ pub use library::Error;
 
 use crate::outbox::EventError;
 
-/// Any error, as handlers return it. `?` works from `sqlx`, `serde_json`, `anyhow` and friends.
+/// Any error, as handlers return it. `?` works from `sqlx`, `serde_json`, `anyhow` and friends, and from [`Error`].
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
-/// What a handler returns.
+/// What a handler returns. Also handy for `main`: every error of oncebox fits into it.
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
 /// What a handler may say about a message instead of plain success or a plain error.
@@ -21,15 +21,20 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 /// A handler returns it as its error; any other error counts as [`Outcome::Retry`].
 ///
 /// ```
-/// use oncebox_core::error::{Result, reject};
+/// use std::time::Duration;
 ///
-/// fn deduct(on_hand: i64, qty: i64) -> Result {
+/// use oncebox::{Result, reject, retry_after};
+///
+/// fn deduct(on_hand: i64, qty: i64, counting: bool) -> Result {
+///     if counting {
+///         return Err(retry_after(Duration::from_secs(60), "the shelf is being counted"));
+///     }
 ///     if qty > on_hand {
 ///         return Err(reject(format!("only {on_hand} on hand")));
 ///     }
 ///     Ok(())
 /// }
-/// assert!(deduct(1, 2).is_err());
+/// assert!(deduct(1, 2, false).is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -83,7 +88,14 @@ impl Outcome {
     }
 }
 
-/// The message is wrong and no retry can help: dead-letter it at once.
+/// The message is wrong and no retry can help: keep it as a dead letter at once.
+///
+/// ```
+/// fn check(qty: i64) -> oncebox::Result {
+///     if qty < 1 { Err(oncebox::reject(format!("{qty} is not a quantity"))) } else { Ok(()) }
+/// }
+/// # assert!(check(0).is_err());
+/// ```
 pub fn reject(reason: impl Into<String>) -> BoxError {
     Box::new(Outcome::Reject { reason: reason.into() })
 }

@@ -177,15 +177,15 @@ impl Message {
     /// The payload read as JSON. A payload that is no such JSON is a reason to reject the message: no retry can help.
     ///
     /// ```
-    /// use oncebox_core::message::{Message, Record};
-    /// use oncebox_core::names::{MessageId, Tenant};
+    /// use oncebox::Message;
+    /// use oncebox::message::{MessageId, Record, Tenant};
     ///
     /// let mut record = Record::at("orders", 0, 7);
     /// record.payload = Some(br#"{"qty": 2}"#.as_slice().into());
     /// let message = Message::new(MessageId::new("o-1")?, Tenant::none(), record);
     /// let order: serde_json::Value = message.json()?;
     /// assert_eq!(order["qty"], 2);
-    /// # Ok::<(), oncebox_core::error::BoxError>(())
+    /// # Ok::<(), oncebox::BoxError>(())
     /// ```
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, BoxError> {
         let payload = self.payload().ok_or_else(|| reject("the message has no payload (a tombstone)"))?;

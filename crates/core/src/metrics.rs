@@ -60,7 +60,6 @@ macro_rules! table {
 
         $(
             #[doc = $help]
-            #[must_use]
             pub fn $function($($value: impl Into<SharedString>),*) -> $kind {
                 table!(@register $kind $name $($label $value)*)
             }

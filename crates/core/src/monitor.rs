@@ -8,7 +8,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What all loops of a process report to. Cheap to clone.
+/// What all loops of a process report to. Cheap to clone: give the same one to every inbox and relay.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use oncebox::Monitor;
+///
+/// let monitor = Monitor::default();
+/// // … `Inbox::monitor(monitor.clone())`, `Relay::monitor(monitor.clone())` …
+/// let healthy = !monitor.report().iter().any(|a_loop| a_loop.is_unhealthy(Duration::from_secs(120)));
+/// assert!(healthy, "nothing runs yet");
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Monitor {
     loops: Arc<Mutex<Vec<Weak<LoopState>>>>,

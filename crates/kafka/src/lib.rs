@@ -3,7 +3,7 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use oncebox_kafka::Kafka;
+//! use oncebox::kafka::Kafka;
 //!
 //! let kafka = Kafka::brokers("one:9092,two:9092")
 //!     .property("security.protocol", "SASL_SSL")
@@ -78,6 +78,7 @@
 //! | `source/partition.rs` | what the reader knows about each partition |
 //! | `sink.rs`, `sink/batch.rs` | the sink; what is sent together, and what became of each event |
 //! | `sink/pool.rs`, `sink/producer.rs`, `sink/reports.rs` | the producers, one batch each, and their delivery reports |
+//! | `sink/blocking.rs` | calls of librdkafka that block, off the runtime |
 //! | `sink/topics.rs`, `sink/failure.rs`, `sink/trouble.rs` | topics that exist; whose fault a failure is; warnings |
 //!
 //! A record goes `reader` → `deliver` → `record` → the engine → `commit`.

@@ -34,6 +34,7 @@
 //! | decide what happens to a message that fails | [`OnFailure`], [`RetryPolicy`], [`Worker::replay`] |
 //! | understand an error of the library | [`Error`] |
 //! | know whether everything runs | [`Monitor`], [`store::Status`] |
+//! | test a handler or a relay without a broker | [`testing::TestInbox`], [`testing::FakeSink`] |
 //! | connect | [`postgres::PgStore`], [`sqlite::SqliteStore`], [`kafka::Kafka`], [`webhook::Webhook`] |
 //! | read from or deliver to something else | [`source`], [`sink`] |
 //!
@@ -45,6 +46,7 @@
 //! |---|---|
 //! | `kafka` | [`kafka`]: the Kafka source and sink |
 //! | `postgres` | [`postgres`]: the PostgreSQL store |
+//! | `sql` | [`sql`]: handlers written in SQL, with the speed of the daemon |
 //! | `sqlite` | [`sqlite`]: the SQLite store |
 //! | `testing` | [`testing`]: tests for handlers and relays, without a broker |
 //! | `webhook` | [`webhook`]: the sink that delivers events over HTTP |
@@ -170,6 +172,7 @@ pub mod sink {
 }
 
 #[cfg(feature = "testing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;
 
 #[cfg(feature = "kafka")]
@@ -180,6 +183,10 @@ pub use oncebox_kafka as kafka;
 #[cfg_attr(docsrs, doc(cfg(feature = "postgres")))]
 #[doc(inline)]
 pub use oncebox_postgres as postgres;
+#[cfg(feature = "sql")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sql")))]
+#[doc(inline)]
+pub use oncebox_sql as sql;
 #[cfg(feature = "sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sqlite")))]
 #[doc(inline)]

@@ -3,8 +3,6 @@
 //! [`TestInbox`] runs your worker in the real engine against a real store. Only the broker is replaced.
 //!
 //! ```
-//! # #[cfg(feature = "sqlite")]
-//! # mod example {
 //! use oncebox::testing::{TemporarySqlite, TestInbox, message};
 //! use oncebox::{Inbox, Message};
 //! use sqlx::SqliteConnection;
@@ -14,20 +12,19 @@
 //!     Ok(())
 //! }
 //!
-//! # #[allow(dead_code)]
-//! #[tokio::test]
-//! async fn an_order_is_booked_once() -> oncebox::Result {
-//!     let db = TemporarySqlite::new().await;
-//!     sqlx::query("CREATE TABLE ledger (id TEXT)").execute(&mut db.connect().await).await?;
-//!     let kit = TestInbox::new(Inbox::new("ledger", db.store())?.each(book));
-//!     kit.deliver_twice(&message("order-1")).await.assert_applied_once();
-//!     kit.crash_after_commit(&message("order-2")).await.assert_applied_once();
-//!     Ok(())
-//! }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> oncebox::Result {
+//! let db = TemporarySqlite::new().await;
+//! sqlx::query("CREATE TABLE ledger (id TEXT)").execute(&mut db.connect().await).await?;
+//! let kit = TestInbox::new(Inbox::new("ledger", db.store())?.each(book));
+//! kit.deliver(&message("order-1")).await.assert_applied();
+//! kit.deliver_twice(&message("order-2")).await.assert_applied_once();
+//! kit.crash_after_commit(&message("order-3")).await.assert_applied_once();
+//! # Ok(())
 //! # }
 //! ```
 //!
-//! The guide "Test your handler" goes through all of it.
+//! The guide `docs/guides/testing.md` goes through all of it.
 
 #[doc(inline)]
 #[cfg(feature = "postgres")]

@@ -112,7 +112,7 @@ pub(crate) fn class_of_state(state: &str) -> ErrorClass {
             Some("40" | "08" | "53") => ErrorClass::Transient,
             // The rest counts as an attempt of the message. That includes some that look like trouble of the database:
             // - 57014 (statement_timeout), 25P03 and 25P04 (a transaction that is idle or open for too long): a message
-            //   that makes its statement or its handler take too long would otherwise block its partition for ever.
+            //   that makes its statement or its handler take too long would otherwise block its partition forever.
             // - XX000 (internal error): usually one statement with one input; a passing cause survives the retries.
             // - 42601 (syntax error): texts that messages carry are also parsed, as a search query or a path.
             // - 23514 for a row without a partition: the message may have a wrong date.

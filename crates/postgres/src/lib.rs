@@ -1,9 +1,9 @@
 //! The PostgreSQL store of oncebox: receipts, positions, dead letters and the outbox in the application's own database.
 //!
 //! ```no_run
-//! use oncebox_postgres::PgStore;
+//! use oncebox::postgres::PgStore;
 //!
-//! # async fn demo() -> Result<(), oncebox_core::error::Error> {
+//! # async fn demo() -> oncebox::Result {
 //! let store = PgStore::connect("postgres://erp@localhost/erp").await?;
 //! store.migrate().await?;
 //! # Ok(())

@@ -146,7 +146,7 @@ fn moving(
 
 const NULL: &str = "NULL";
 
-/// In quotes, because PostgreSQL reads the lowest bigint as the negative of a number that is none.
+/// In quotes, because PostgreSQL reads the lowest bigint as the negative of a number that does not fit.
 fn number<N: std::fmt::Display>(value: Option<N>) -> String {
     value.map_or_else(|| NULL.to_owned(), |value| format!("'{value}'"))
 }

@@ -1,5 +1,7 @@
 //! The users' test kit on PostgreSQL: what it promises holds on a server too.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
+
 use oncebox_core::error::Result;
 use oncebox_core::inbox::{Inbox, StalePolicy};
 use oncebox_core::message::Message;

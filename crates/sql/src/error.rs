@@ -1,8 +1,8 @@
 //! Why a handler in SQL cannot be used.
 
-use std::error::Error;
 use std::fmt;
 
+use oncebox_core::error::Error;
 use oncebox_core::store::{ErrorClass, StoreError};
 
 /// Why a handler in SQL cannot be used.
@@ -61,8 +61,8 @@ impl fmt::Display for SqlHandlerError {
     }
 }
 
-impl Error for SqlHandlerError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
+impl std::error::Error for SqlHandlerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Store(error) => Some(error),
             _ => None,
@@ -73,5 +73,11 @@ impl Error for SqlHandlerError {
 impl From<StoreError> for SqlHandlerError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<SqlHandlerError> for Error {
+    fn from(error: SqlHandlerError) -> Self {
+        error.into_store_error().into()
     }
 }

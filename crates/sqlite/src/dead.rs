@@ -84,7 +84,7 @@ impl DeadLetters for SqliteStore {
         };
         let stored = stored(&row)?;
         let tenant = &stored.letter.tenant;
-        // Its receipt stands already, unless somebody deleted it by hand or the id is no valid id: then it never had one.
+        // Its receipt stands already, unless somebody deleted it by hand. An id that is not valid never had one.
         if let Some(id) = stored.letter.message_id.as_deref().and_then(|id| MessageId::new(id).ok()) {
             let consumer = ConsumerName::new(stored.consumer.as_str()).map_err(|error| {
                 StoreError::new(ErrorClass::Failed, format!("reading dead letter {number}"), error)

@@ -55,7 +55,7 @@ impl Positions for SqliteStore {
         const FORGET_SETTLED: &str = r#"DELETE FROM oncebox_attempt
              WHERE consumer = ?1 AND topic = ?2 AND partition = ?3 AND "offset" < (SELECT next_offset
                  FROM oncebox_position WHERE consumer = ?1 AND topic = ?2 AND partition = ?3)"#;
-        // `updated_at` and `caught_up_at` stay as they are: taking over is no progress.
+        // `updated_at` and `caught_up_at` stay as they are: taking over is not progress.
         const ACQUIRE: &str = "
             INSERT INTO oncebox_position AS mine (consumer, topic, partition, epoch, starts) VALUES (?1, ?2, ?3, 1, 1)
             ON CONFLICT (consumer, topic, partition) DO UPDATE

@@ -19,6 +19,19 @@ use crate::{claim, classify};
 pub(crate) type Query = sqlx::query::Query<'static, Sqlite, SqliteArguments>;
 
 /// A SQLite file. Clones share their connections.
+///
+/// ```
+/// use oncebox::sqlite::SqliteStore;
+///
+/// # #[tokio::main]
+/// # async fn main() -> oncebox::Result {
+/// # let folder = tempfile::tempdir()?;
+/// # let url = format!("sqlite://{}", folder.path().join("shop.sqlite").display());
+/// let store = SqliteStore::connect(&url).await?;
+/// store.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     pub(crate) writer: Writer,

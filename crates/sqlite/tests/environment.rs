@@ -11,8 +11,8 @@ use oncebox_core::monitor::Monitor;
 use oncebox_core::source::{Known, start_at};
 use oncebox_core::source::{OpenStream, Stream};
 use oncebox_core::store::{DeadFilter, DeadLetters};
-use oncebox_sql::{Handler, PayloadKind};
-use oncebox_sqlite::{SqlHandler, SqliteStore};
+use oncebox_sql::SqlInbox;
+use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Executor, SqliteConnection};
 
@@ -40,13 +40,12 @@ impl File {
         options.busy_timeout(Duration::from_secs(30)).connect().await
     }
 
-    async fn worker(&self, handler: Handler, monitor: &Monitor) -> Result<Worker<SqliteStore>, BoxError> {
+    fn inbox(&self, monitor: &Monitor) -> Result<Inbox<SqliteStore>, BoxError> {
         let quick = RetryPolicy {
             attempts: 2,
             backoff: Backoff::new(Duration::from_millis(1), Duration::from_millis(5)),
         };
-        let handler = SqlHandler::prepare(&self.store, &handler, PayloadKind::Json).await?;
-        Ok(Inbox::new("stock", self.store.clone())?.retry(quick).monitor(monitor.clone()).apply(handler))
+        Ok(Inbox::new("stock", self.store.clone())?.retry(quick).monitor(monitor.clone()))
     }
 
     async fn letters(&self) -> Result<usize, BoxError> {
@@ -76,10 +75,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) -> TestResult {
 }
 
 /// The table is renamed away in the middle, and comes back.
-async fn outlives_a_missing_table(handler: Handler) -> TestResult {
-    let file = File::new().await?;
-    let monitor = Monitor::default();
-    let worker = file.worker(handler, &monitor).await?;
+async fn outlives_a_missing_table(file: &File, worker: Worker<SqliteStore>, monitor: &Monitor) -> TestResult {
     let stream = open(&worker).await?;
     let push = |offsets: std::ops::Range<i64>| {
         for offset in offsets {
@@ -110,11 +106,16 @@ async fn outlives_a_missing_table(handler: Handler) -> TestResult {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_table_parks_nothing_and_all_is_applied_when_it_is_back() -> TestResult {
-    outlives_a_missing_table(Handler::each(["INSERT INTO ledger VALUES (:id, :payload->>'qty')"])?).await
+    let (file, monitor) = (File::new().await?, Monitor::default());
+    let sql = "INSERT INTO ledger VALUES (:id, :payload->>'qty')";
+    let worker = file.inbox(&monitor)?.sql_each([sql]).await?;
+    outlives_a_missing_table(&file, worker, &monitor).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_for_a_handler_of_whole_batches() -> TestResult {
+    let (file, monitor) = (File::new().await?, Monitor::default());
     let sql = "INSERT INTO ledger SELECT id, payload->>'qty' FROM messages";
-    outlives_a_missing_table(Handler::batch([sql])?).await
+    let worker = file.inbox(&monitor)?.sql_batch([sql]).await?;
+    outlives_a_missing_table(&file, worker, &monitor).await
 }

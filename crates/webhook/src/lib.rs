@@ -3,7 +3,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use oncebox_webhook::Webhook;
+//! use oncebox::webhook::Webhook;
 //!
 //! let sink = Webhook::to("http://127.0.0.1:8080/events")?
 //!     .secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?
@@ -11,7 +11,7 @@
 //!     .timeout(Duration::from_secs(5))
 //!     .at_once(16)
 //!     .into_sink();
-//! # Ok::<(), oncebox_webhook::Error>(())
+//! # Ok::<(), oncebox::webhook::Error>(())
 //! ```
 //!
 //! Events of one key arrive one after the other, in their order; other keys go on meanwhile. An event may arrive more than

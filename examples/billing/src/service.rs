@@ -9,10 +9,16 @@ use std::time::Duration;
 use oncebox::kafka::Kafka;
 use oncebox::sink::{ByEvent, OutgoingEvent};
 use oncebox::sqlite::SqliteStore;
-use oncebox::{Emit, Event, Inbox, Message, Relay};
+use oncebox::{Emit, Event, Inbox, Message, Relay, Worker};
 use sqlx::{Connection, SqliteConnection};
 
 use crate::crash::{self, Place};
+
+#[cfg(test)]
+mod tests;
+
+// No unique key: nothing but oncebox keeps a second invoice away.
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS invoice (order_id TEXT NOT NULL, cents INTEGER NOT NULL)";
 
 #[derive(serde::Deserialize)]
 struct Order {
@@ -51,26 +57,32 @@ async fn mail(mailbox: PathBuf, event: OutgoingEvent) -> oncebox::Result {
     Ok(())
 }
 
+/// Orders become invoices.
+fn inbox(store: &SqliteStore) -> oncebox::Result<Worker<SqliteStore>> {
+    Ok(Inbox::new("billing", store.clone())?.each(bill))
+}
+
+/// Events become mails.
+fn relay(store: &SqliteStore, folder: &Path) -> Relay<SqliteStore> {
+    let mailbox = folder.join("mailbox");
+    let mails = ByEvent::from_fn(move |event| mail(mailbox.clone(), event));
+    Relay::new(store.clone()).route("invoice.issued", mails)
+}
+
 /// Runs until every order has its invoice and no event waits. A real service would wait for a signal.
 pub(crate) async fn run(folder: &Path, brokers: &str, orders: i64) -> oncebox::Result {
     let url = format!("sqlite://{}", folder.join("billing.sqlite").display());
     let store = SqliteStore::connect(&url).await?;
     store.migrate().await?;
     let mut books = SqliteConnection::connect(&url).await?;
-    // No unique key: nothing but oncebox keeps a second invoice away.
-    let table = "CREATE TABLE IF NOT EXISTS invoice (order_id TEXT NOT NULL, cents INTEGER NOT NULL)";
-    sqlx::query(table).execute(&mut books).await?;
+    sqlx::query(TABLE).execute(&mut books).await?;
 
     // A consumer that died is replaced after six seconds instead of 45.
     let kafka = Kafka::brokers(brokers).property("session.timeout.ms", "6000");
-    let inbox = Inbox::new("billing", store.clone())?.each(bill);
-    let billing = inbox.run(kafka.source(["orders.confirmed"]), billed(&url, orders));
+    let billing = inbox(&store)?.run(kafka.source(["orders.confirmed"]), billed(&url, orders));
 
-    let mailbox = folder.join("mailbox");
-    let relay = Relay::new(store.clone())
-        // A relay that died is replaced after one second instead of ten.
-        .lease(Duration::from_secs(1))
-        .route("invoice.issued", ByEvent::from_fn(move |event| mail(mailbox.clone(), event)));
+    // A relay that died is replaced after one second instead of ten.
+    let relay = relay(&store, folder).lease(Duration::from_secs(1));
     let mailing = async {
         if crash::is_wanted(Place::AfterCommit) {
             billed(&url, orders).await;

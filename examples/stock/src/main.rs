@@ -7,6 +7,8 @@
 //!   the two messages are different ones to the broker.
 
 mod schema_per_tenant;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -19,6 +21,11 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use sqlx::{Connection, SqliteConnection};
+
+const TABLES: &str = "
+    CREATE TABLE stock (tenant TEXT, sku TEXT, on_hand INTEGER, PRIMARY KEY (tenant, sku));
+    CREATE TABLE ledger (tenant TEXT, order_id TEXT, sku TEXT, qty INTEGER);
+    INSERT INTO stock VALUES ('acme', 'bolt', 100), ('zenith', 'bolt', 100);";
 
 #[derive(serde::Deserialize)]
 struct Order {
@@ -56,6 +63,12 @@ async fn book(tx: &mut SqliteConnection, message: &Message) -> oncebox::Result {
     Ok(())
 }
 
+/// Both consumers know an order by its number, and the shop by a header.
+fn inbox(consumer: &str, store: &SqliteStore) -> oncebox::Result<Inbox<SqliteStore>> {
+    let inbox = Inbox::new(consumer, store.clone())?;
+    Ok(inbox.id(Selector::Json("/order".into())).tenant(Selector::Header("tenant".into())))
+}
+
 #[tokio::main]
 async fn main() -> oncebox::Result {
     match std::env::args().nth(1) {
@@ -70,29 +83,18 @@ async fn one_table_for_all() -> oncebox::Result {
     let store = SqliteStore::connect(&url).await?;
     store.migrate().await?;
     let mut shop = SqliteConnection::connect(&url).await?;
-    sqlx::raw_sql(
-        "CREATE TABLE stock (tenant TEXT, sku TEXT, on_hand INTEGER, PRIMARY KEY (tenant, sku));
-         CREATE TABLE ledger (tenant TEXT, order_id TEXT, sku TEXT, qty INTEGER);
-         INSERT INTO stock VALUES ('acme', 'bolt', 100), ('zenith', 'bolt', 100);",
-    )
-    .execute(&mut shop)
-    .await?;
+    sqlx::raw_sql(TABLES).execute(&mut shop).await?;
 
     let broker = MockCluster::new(1)?;
     broker.create_topic("orders", 2, 1)?;
     produce(&broker.bootstrap_servers())?;
 
     let kafka = Kafka::brokers(broker.bootstrap_servers());
-    let order_number = Selector::Json("/order".into());
-    let tenant = Selector::Header("tenant".into());
     // A service would wait for a signal.
     let shutdown = || all_received(&url);
-    let stock =
-        Inbox::new("stock", store.clone())?.id(order_number.clone()).tenant(tenant.clone()).each(deduct);
-    let ledger = Inbox::new("ledger", store.clone())?.id(order_number).tenant(tenant).each(book);
     let (stock, ledger) = tokio::join!(
-        stock.run(kafka.source(["orders"]), shutdown()),
-        ledger.run(kafka.source(["orders"]), shutdown()),
+        inbox("stock", &store)?.each(deduct).run(kafka.source(["orders"]), shutdown()),
+        inbox("ledger", &store)?.each(book).run(kafka.source(["orders"]), shutdown()),
     );
     stock.and(ledger)?;
 

@@ -5,11 +5,14 @@ use std::time::Duration;
 use oncebox::Selector;
 use oncebox::kafka::Kafka;
 use oncebox::postgres::PgStore;
-use oncebox::{Emit, Event, Inbox, Message, reject};
+use oncebox::{Emit, Event, Inbox, Message, Worker, reject};
 use rdkafka::mocking::MockCluster;
 use sqlx::{Connection, PgConnection};
 
 use crate::{Order, produce};
+
+#[cfg(all(test, feature = "services"))]
+mod tests;
 
 /// Goes to the tenant's schema and takes the goods from the only shelf it sees there.
 async fn deduct(tx: &mut PgConnection, message: &Message) -> oncebox::Result {
@@ -33,28 +36,36 @@ async fn deduct(tx: &mut PgConnection, message: &Message) -> oncebox::Result {
     Ok(())
 }
 
-pub(crate) async fn run(url: &str) -> oncebox::Result {
-    let store = PgStore::connect(url).await?;
-    store.migrate().await?;
-    let mut shop = PgConnection::connect(url).await?;
+/// A schema with a shelf for each tenant.
+async fn tables(shop: &mut PgConnection) -> oncebox::Result {
     for tenant in ["acme", "zenith"] {
         let schema = format!(
             "CREATE SCHEMA {tenant};
              CREATE TABLE {tenant}.stock (sku text PRIMARY KEY, on_hand bigint NOT NULL);
              INSERT INTO {tenant}.stock VALUES ('bolt', 100);"
         );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(schema)).execute(&mut shop).await?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(schema)).execute(&mut *shop).await?;
     }
+    Ok(())
+}
+
+fn inbox(store: PgStore) -> oncebox::Result<Worker<PgStore>> {
+    let inbox = Inbox::new("stock", store)?;
+    let inbox = inbox.id(Selector::Json("/order".into())).tenant(Selector::Header("tenant".into()));
+    Ok(inbox.each(deduct))
+}
+
+pub(crate) async fn run(url: &str) -> oncebox::Result {
+    let store = PgStore::connect(url).await?;
+    store.migrate().await?;
+    let mut shop = PgConnection::connect(url).await?;
+    tables(&mut shop).await?;
 
     let broker = MockCluster::new(1)?;
     broker.create_topic("orders", 2, 1)?;
     produce(&broker.bootstrap_servers())?;
     let kafka = Kafka::brokers(broker.bootstrap_servers());
-    let inbox = Inbox::new("stock", store)?
-        .id(Selector::Json("/order".into()))
-        .tenant(Selector::Header("tenant".into()))
-        .each(deduct);
-    inbox.run(kafka.source(["orders"]), all_received(url)).await?;
+    inbox(store)?.run(kafka.source(["orders"]), all_received(url)).await?;
 
     let on_hand: (i64, i64) = sqlx::query_as("SELECT a.on_hand, z.on_hand FROM acme.stock a, zenith.stock z")
         .fetch_one(&mut shop)

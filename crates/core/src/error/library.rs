@@ -4,7 +4,7 @@ use crate::names::NameError;
 use crate::outbox::EventError;
 use crate::store::{ErrorClass, StoreError};
 
-/// Why a call of the library failed.
+/// Why a call of the library failed. In a function that returns [`Result`](crate::error::Result) `?` takes it.
 ///
 /// | [`code`](Error::code) | what happened | what to do |
 /// |---|---|---|
@@ -18,12 +18,16 @@ use crate::store::{ErrorClass, StoreError};
 /// | `panic` | a task of a worker or a relay panicked | read the cause, and run it anew |
 ///
 /// ```
-/// use oncebox::Error;
+/// use oncebox::sqlite::SqliteStore;
 ///
-/// # fn main() {
-/// let error = Error::from(oncebox::message::ConsumerName::new("two words").unwrap_err());
-/// assert_eq!(error.code(), "name");
-/// assert_eq!(error.to_string(), "the consumer name contains ' ', which is not allowed");
+/// # #[tokio::main]
+/// # async fn main() {
+/// let error = SqliteStore::connect("sqlite:///no/such/folder/shop.sqlite").await.unwrap_err();
+/// assert_eq!(error.code(), "away");
+/// assert!(error.is_transient());
+///
+/// let error = SqliteStore::connect("sqlite://").await.unwrap_err();
+/// assert_eq!(error.to_string(), "the store url \"sqlite://\" is not usable: it names no file");
 /// assert!(!error.is_transient());
 /// # }
 /// ```

@@ -25,7 +25,30 @@ impl Failure {
     }
 }
 
-/// Applies a batch of fresh messages inside the open transaction. What the engine calls; handlers are wrapped into it.
+/// Applies a batch of fresh messages inside the open transaction, and can say which of them failed: for
+/// [`Inbox::apply`](super::Inbox::apply). Every other kind of handler is wrapped into it.
+///
+/// A batch that fails without a message to blame is cut into halves; one that names its message costs one more transaction.
+///
+/// ```
+/// use oncebox::handler::{Apply, Failure};
+/// use oncebox::sqlite::SqliteStore;
+/// use oncebox::{Message, reject};
+/// use sqlx::SqliteConnection;
+///
+/// struct Import;
+///
+/// impl Apply<SqliteStore> for Import {
+///     async fn apply(&self, tx: &mut SqliteConnection, fresh: &[Message]) -> Result<(), Failure> {
+///         if let Some(at) = fresh.iter().position(|message| message.payload().is_none()) {
+///             return Err(Failure { at: Some(at), error: reject("a tombstone") });
+///         }
+///         // … one statement for all of them …
+///         sqlx::query("SELECT 1").execute(tx).await.map_err(Failure::of_batch)?;
+///         Ok(())
+///     }
+/// }
+/// ```
 pub trait Apply<S: Store>: Send + Sync + 'static {
     /// Applies the messages in order. On failure the transaction is rolled back and the batch is cut.
     fn apply(
@@ -35,21 +58,28 @@ pub trait Apply<S: Store>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// A handler with state: a type of your own.
+/// A handler with state: a type of your own, for [`Inbox::with`](super::Inbox::with).
 ///
 /// ```
-/// use oncebox_core::error::Result;
-/// use oncebox_core::inbox::Handler;
-/// use oncebox_core::message::Message;
-/// use oncebox_core::store::Store;
+/// use oncebox::sqlite::SqliteStore;
+/// use oncebox::{Handler, Message, Result, reject};
+/// use sqlx::SqliteConnection;
 ///
-/// struct Greeter {
-///     greeting: String,
+/// struct Bill {
+///     cents_per_piece: i64,
 /// }
 ///
-/// impl<S: Store> Handler<S> for Greeter {
-///     async fn handle(&self, _tx: &mut S::Conn, message: &Message) -> Result {
-///         println!("{} {}", self.greeting, message.id());
+/// impl Handler<SqliteStore> for Bill {
+///     async fn handle(&self, tx: &mut SqliteConnection, message: &Message) -> Result {
+///         let pieces: i64 = message.json()?;
+///         if pieces <= 0 {
+///             return Err(reject("nothing to bill"));
+///         }
+///         sqlx::query("INSERT INTO invoice (id, cents) VALUES (?, ?)")
+///             .bind(message.id().as_str())
+///             .bind(pieces * self.cents_per_piece)
+///             .execute(tx)
+///             .await?;
 ///         Ok(())
 ///     }
 /// }

@@ -3,6 +3,7 @@
 mod adapters;
 mod batch;
 mod claim;
+mod describe;
 mod gate;
 mod guard;
 mod handler;
@@ -27,6 +28,7 @@ mod worker;
 use std::sync::Arc;
 
 pub use claim::Receipt;
+pub use describe::Inbox;
 pub use guard::Turn;
 pub use handler::{Apply, BatchFn, EachFn, EachJsonFn, Failure, Handler, SendFn};
 pub use identity::{Identity, Limits, SelectError, Selector, SelectorSyntaxError, Unfit};
@@ -35,7 +37,7 @@ pub use purge::purge_loop;
 pub use receipt::ReceiptKey;
 pub use replay::{Replay, Replayed, replay};
 pub use settings::Settings;
-pub use worker::{Inbox, Worker};
+pub use worker::Worker;
 
 use crate::monitor::Monitor;
 use crate::names::ConsumerName;

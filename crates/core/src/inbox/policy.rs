@@ -3,6 +3,13 @@
 use crate::backoff::{self, Backoff};
 
 /// How large one transaction may grow. Both bounds hold; one message always fits.
+///
+/// ```
+/// use oncebox::BatchBounds;
+///
+/// let small = BatchBounds { messages: 50, ..BatchBounds::default() };
+/// assert_eq!(small.bytes, 4 * 1024 * 1024);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchBounds {
     /// The most messages in one batch.
@@ -18,6 +25,18 @@ impl Default for BatchBounds {
 }
 
 /// How often a failing message is tried, and how long to wait in between.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use oncebox::{Backoff, RetryPolicy};
+///
+/// let patient = RetryPolicy {
+///     attempts: 20,
+///     backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(300)),
+/// };
+/// # let _ = patient;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The attempts a message gets before `on_failure` decides; at least one.

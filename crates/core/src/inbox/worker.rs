@@ -1,176 +1,42 @@
-//! The Rust interface: describe an inbox, give it a handler, run it.
+//! The Rust interface, second half: an inbox with its handler, run on a source.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::Engine;
-use super::adapters::{AnyApply, AsBatch, ByMessage, ByPayload, OneByOne};
-use super::handler::{Apply, BatchFn, EachFn, EachJsonFn, Failure, Handler};
-use super::identity::Selector;
+use super::handler::{Apply, Failure};
 use super::partition::Partition;
-use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
+use super::policy::OnFailure;
 use super::purge::purge_loop;
 use super::replay::{Replay, Replayed, replay};
 use super::settings::Settings;
 use crate::backoff;
 use crate::error::{Error, describe};
 use crate::message::Message;
-use crate::monitor::Monitor;
 use crate::names::ConsumerName;
 use crate::source::{Intake, Source, Stream};
 use crate::store::{InboxStore, Retention, Store};
 
-/// An inbox that is being described. Ends with one of [`Inbox::each`], [`Inbox::each_json`], [`Inbox::batch`] or
-/// [`Inbox::with`].
-#[derive(Debug, Clone)]
-pub struct Inbox<S> {
-    store: S,
-    consumer: ConsumerName,
-    settings: Settings,
-    monitor: Monitor,
-}
-
-impl<S: Store> Inbox<S> {
-    /// An inbox of this consumer in this store. The name is part of the dedupe key: choose it once.
-    pub fn new(consumer: impl Into<String>, store: S) -> Result<Self, Error> {
-        Ok(Self {
-            store,
-            consumer: ConsumerName::new(consumer)?,
-            settings: Settings::default(),
-            monitor: Monitor::default(),
-        })
-    }
-
-    /// The store it was given.
-    pub fn store(&self) -> &S {
-        &self.store
-    }
-
-    pub(crate) fn consumer(&self) -> &ConsumerName {
-        &self.consumer
-    }
-
-    /// Where the stable id of a message comes from. Default: the message key.
-    #[must_use]
-    pub fn id(mut self, selector: Selector) -> Self {
-        self.settings.identity.id = selector;
-        self
-    }
-
-    /// Where the tenant of a message comes from. Default: no tenants.
-    #[must_use]
-    pub fn tenant(mut self, selector: Selector) -> Self {
-        self.settings.identity.tenant = Some(selector);
-        self
-    }
-
-    /// Where to begin when no position is known. Default: the oldest message.
-    #[must_use]
-    pub fn start(mut self, policy: StartPolicy) -> Self {
-        self.settings.start = policy;
-        self
-    }
-
-    /// How large one transaction may grow.
-    #[must_use]
-    pub fn batch_bounds(mut self, bounds: BatchBounds) -> Self {
-        self.settings.batch = bounds;
-        self
-    }
-
-    /// How many lanes each partition has; the keys are hashed onto them.
-    #[must_use]
-    pub fn lanes(mut self, lanes: usize) -> Self {
-        self.settings.lanes = lanes.max(1);
-        self
-    }
-
-    /// How often a failing message is tried.
-    #[must_use]
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.settings.retry = policy;
-        self
-    }
-
-    /// What happens to a message that used up its attempts. Default: park it.
-    #[must_use]
-    pub fn on_failure(mut self, policy: OnFailure) -> Self {
-        self.settings.on_failure = policy;
-        self
-    }
-
-    /// What happens to a message older than the purged receipts. Default: apply it.
-    #[must_use]
-    pub fn stale(mut self, policy: StalePolicy) -> Self {
-        self.settings.stale = policy;
-        self
-    }
-
-    /// How long receipts are kept. Must be longer than any message can come back.
-    #[must_use]
-    pub fn retention(mut self, keep: Duration) -> Self {
-        self.settings.retention = keep;
-        self
-    }
-
-    /// All settings at once.
-    #[must_use]
-    pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = settings;
-        self
-    }
-
-    /// Where the loops report how they are.
-    #[must_use]
-    pub fn monitor(mut self, monitor: Monitor) -> Self {
-        self.monitor = monitor;
-        self
-    }
-
-    /// A handler for each message: `async fn(&mut Conn, &Message) -> oncebox::Result`, or an async closure.
-    #[must_use]
-    pub fn each<F: EachFn<S>>(self, handler: F) -> Worker<S> {
-        self.apply(OneByOne(ByMessage(handler)))
-    }
-
-    /// A handler for the JSON payload of each message: `async fn(&mut Conn, T) -> oncebox::Result`. A payload that is not
-    /// such JSON is rejected.
-    #[must_use]
-    pub fn each_json<F, T>(self, handler: F) -> Worker<S>
-    where
-        F: EachJsonFn<S, T>,
-        T: DeserializeOwned + Send + 'static,
-    {
-        self.apply(OneByOne(ByPayload::new(handler)))
-    }
-
-    /// A handler for the fresh messages of a batch: `async fn(&mut Conn, &[Message]) -> oncebox::Result`.
-    #[must_use]
-    pub fn batch<F: BatchFn<S>>(self, handler: F) -> Worker<S> {
-        self.apply(AsBatch(handler))
-    }
-
-    /// A handler that is a type of its own.
-    #[must_use]
-    pub fn with<H: Handler<S>>(self, handler: H) -> Worker<S> {
-        self.apply(OneByOne(handler))
-    }
-
-    /// A handler that applies whole batches and can say which message of a batch failed: what the methods above end in.
-    #[must_use]
-    pub fn apply<A: Apply<S>>(self, handler: A) -> Worker<S> {
-        let apply = AnyApply::new(handler);
-        Worker { engine: Engine::new(self.store, apply, self.consumer, self.settings, self.monitor) }
-    }
-}
-
-/// An inbox with its handler, ready to run.
+/// An inbox with its handler, ready to run. Made by [`Inbox::each`](super::Inbox::each) and its neighbours.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use oncebox::Worker;
+/// use oncebox::source::Source;
+/// use oncebox::sqlite::SqliteStore;
+///
+/// async fn for_a_minute(worker: Worker<SqliteStore>, source: impl Source) -> oncebox::Result {
+///     // A service waits for a signal: `tokio::signal::ctrl_c()`.
+///     let shutdown = tokio::time::sleep(Duration::from_secs(60));
+///     worker.run(source, shutdown).await?;
+///     Ok(())
+/// }
+/// ```
 pub struct Worker<S: Store> {
-    engine: Arc<Engine<S>>,
+    pub(super) engine: Arc<Engine<S>>,
 }
 
 impl<S: Store> std::fmt::Debug for Worker<S> {
@@ -181,7 +47,14 @@ impl<S: Store> std::fmt::Debug for Worker<S> {
 
 impl<S: InboxStore> Worker<S> {
     /// Applies what the source delivers until `shutdown` completes; then ends the transactions in flight, acknowledges
-    /// what is done and returns. Purges old receipts meanwhile.
+    /// what is settled and returns. Purges old receipts meanwhile.
+    ///
+    /// A database, a broker or a source that is away does not end it: it tries again, and the
+    /// [`Monitor`](crate::monitor::Monitor) says so.
+    ///
+    /// # Errors
+    /// Only `panic`, and only of oncebox itself. A handler that panics fails its message; a source that panics is started
+    /// again.
     pub async fn run(
         self,
         source: impl Source,
@@ -217,6 +90,22 @@ impl<S: InboxStore> Worker<S> {
 
     /// Runs the handler on a dead letter of this consumer and removes it, in one transaction. Under
     /// [`OnFailure::ParkKey`] a letter does not pass an earlier one of its key.
+    ///
+    /// ```
+    /// use oncebox::sqlite::SqliteStore;
+    /// use oncebox::store::{DeadFilter, DeadLetters};
+    /// use oncebox::{Replayed, Worker};
+    ///
+    /// async fn replay_all(store: &SqliteStore, worker: &Worker<SqliteStore>) -> oncebox::Result {
+    ///     let first = DeadFilter { limit: 100, ..DeadFilter::default() };
+    ///     for letter in store.dead_letters(&first).await? {
+    ///         if let Replayed::Failed(reason) = worker.replay(letter.number).await? {
+    ///             println!("{} fails still: {reason}", letter.number);
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub async fn replay(&self, number: i64) -> Result<Replayed, Error> {
         let Engine { store, apply, consumer, settings, .. } = &*self.engine;
         let in_order = settings.on_failure == OnFailure::ParkKey;

@@ -46,7 +46,7 @@ pub enum EventError {
 /// An event to be written into the outbox. It is published after the transaction has committed, and never if it has not.
 ///
 /// ```
-/// use oncebox_core::outbox::Event;
+/// use oncebox::Event;
 ///
 /// let event = Event::to("stock.changed").key("A-1").json(&serde_json::json!({"qty": 2}))?;
 /// assert_eq!(event.topic(), "stock.changed");
@@ -198,9 +198,19 @@ pub struct EventRow<'a> {
 /// Writes events into the outbox from inside a transaction.
 ///
 /// Implemented for the connection types of the stores, so it works in handlers and on a transaction of your own; neither
-/// needs to know a broker. Bring it into scope with `use oncebox::Emit`.
+/// needs to know a broker. Bring it into scope with `use oncebox::Emit`. `S` is the store; it is inferred.
 ///
-/// `S` is the store; it is inferred.
+/// ```
+/// use oncebox::{Emit, Event, Message};
+/// use sqlx::SqliteConnection;
+///
+/// async fn bill(tx: &mut SqliteConnection, message: &Message) -> oncebox::Result {
+///     let cents: i64 = message.json()?;
+///     sqlx::query("INSERT INTO invoice (cents) VALUES (?)").bind(cents).execute(&mut *tx).await?;
+///     tx.emit(Event::to("invoice.issued").key(message.id().as_str()).json(&cents)?).await?;
+///     Ok(())
+/// }
+/// ```
 pub trait Emit<S: Outbox> {
     /// Writes one event and returns its id.
     fn emit(&mut self, event: Event) -> impl Future<Output = Result<Uuid, Error>> + Send;

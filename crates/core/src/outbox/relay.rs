@@ -37,7 +37,7 @@ use crate::store::OutboxAdmin;
 /// How often published events are looked through.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(60);
 
-/// How a relay works.
+/// How a relay works. [`Relay`] has a method for each of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelaySettings {
@@ -68,7 +68,32 @@ impl Default for RelaySettings {
     }
 }
 
-/// A relay that is being described. Ends with [`Relay::run`] or [`Relay::serve`].
+/// Publishes the events of an outbox. Several relays, in several processes, share the work.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use oncebox::Relay;
+/// use oncebox::sink::{ByEvent, OutgoingEvent};
+/// use oncebox::sqlite::SqliteStore;
+///
+/// async fn mail(event: OutgoingEvent) -> oncebox::Result {
+///     println!("Message-ID: <{}>", event.id());
+///     Ok(())
+/// }
+///
+/// # #[tokio::main]
+/// # async fn main() -> oncebox::Result {
+/// # let folder = tempfile::tempdir()?;
+/// # let url = format!("sqlite://{}", folder.path().join("shop.sqlite").display());
+/// # let store = SqliteStore::connect(&url).await?;
+/// # store.migrate().await?;
+/// // A service waits for a signal: `tokio::signal::ctrl_c()`.
+/// let shutdown = tokio::time::sleep(Duration::from_millis(50));
+/// Relay::new(store).route("invoice.*", ByEvent::from_fn(mail)).run(shutdown).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Relay<S> {
     store: S,
     settings: RelaySettings,
@@ -160,7 +185,11 @@ impl<S: OutboxAdmin> Relay<S> {
         self
     }
 
-    /// Publishes until `shutdown` completes; then waits for what is under way and gives its shards back.
+    /// Publishes until `shutdown` completes; then waits for what is under way and gives its shards back. A database or a
+    /// receiver that is away does not end it.
+    ///
+    /// # Errors
+    /// Only `panic`, and only of oncebox itself.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let stop = CancellationToken::new();
         let mut serving = tokio::spawn(self.serve(stop.clone()));

@@ -30,7 +30,7 @@ impl LogId {
     /// Whether this is certainly another log: a part that both know differs.
     ///
     /// ```
-    /// use oncebox_core::source::LogId;
+    /// use oncebox::source::LogId;
     ///
     /// assert!(LogId::new("cluster/topic-1").contradicts(&LogId::new("cluster/topic-2")));
     /// assert!(!LogId::new("cluster/topic-1").contradicts(&LogId::new("cluster/")));
@@ -44,7 +44,7 @@ impl LogId {
     /// The same log with the parts filled in that only the other one knows.
     ///
     /// ```
-    /// use oncebox_core::source::LogId;
+    /// use oncebox::source::LogId;
     ///
     /// let before = LogId::new("cluster/topic-1");
     /// assert_eq!(LogId::new("cluster/").completed_by(&before), before);

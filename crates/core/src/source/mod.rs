@@ -12,10 +12,8 @@
 //! 6. [`Stream::finish`] gives the partition back: when the source is told to stop, and before it returns an error.
 //!
 //! ```
-//! use std::time::Duration;
-//!
-//! use oncebox::source::{CancellationToken, Instant, Intake, OpenStream, Source, Stream};
 //! use oncebox::message::Record;
+//! use oncebox::source::{CancellationToken, Instant, Intake, OpenStream, Source, Stream};
 //!
 //! /// Delivers these texts, and nothing more.
 //! struct Texts(Vec<String>);

@@ -1,6 +1,6 @@
 //! The headers of a message as JSON, and back.
 //!
-//! Dead letters keep an array of `[name, value]`: order, repeated names and absent values survive. A value that is no text
+//! Dead letters keep an array of `[name, value]`: order, repeated names and absent values survive. A value that is not text
 //! every database can show (not UTF-8, or with NUL) becomes `{"base64": "…"}`.
 
 use base64::Engine;

@@ -125,7 +125,7 @@ pub trait Positions: Store {
         log: Option<&LogId>,
     ) -> impl Future<Output = StoreResult<()>> + Send;
 
-    /// Retires the positions of a consumer in a topic that will not come back, so that they hold back retention no more.
+    /// Retires the positions of a consumer in a topic that will not come back, so that they no longer hold back retention.
     /// Returns how many.
     fn retire_positions(
         &self,

@@ -129,7 +129,7 @@ impl Reader {
                 self.take_over(&partitions).map_err(|e| fatal(&e))?;
             }
             Notice::Revoked { partitions, lost } => {
-                self.give_back(&partitions, lost).map_err(|e| fatal(&e))?
+                self.give_back(&partitions, lost).map_err(|e| fatal(&e))?;
             }
             Notice::Statistics(statistics) => self.take_in_statistics(&statistics)?,
             Notice::Trouble(AutoOffsetReset | LogTruncation | OffsetOutOfRange, reason) => {

@@ -45,7 +45,7 @@ async fn a_rejected_message_is_rejected_whenever_the_process_dies() {
     assert_eq!(shop.on_hand().await, 100);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn crashes_do_not_end_what_comes_after_them() {
     let shop = Shop::new().await;
     let kit = shop.kit();

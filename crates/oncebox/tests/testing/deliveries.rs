@@ -70,6 +70,23 @@ async fn a_message_without_its_id_is_parked() {
     delivered.assert_parked("no header `event_id`").assert_failed_tries(0);
 }
 
+/// A test may deliver from a task of its own; deliveries wait for each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn deliveries_from_several_tasks_take_turns() {
+    let shop = Shop::new().await;
+    let kit = Arc::new(shop.kit());
+    let tasks: Vec<_> = (0..4)
+        .map(|n| {
+            let kit = Arc::clone(&kit);
+            tokio::spawn(async move { kit.deliver(&message(format!("order-{n}")).json(&1)).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().assert_applied();
+    }
+    assert_eq!(shop.on_hand().await, 96);
+}
+
 #[tokio::test]
 async fn messages_of_several_topics_have_positions_of_their_own() {
     let shop = Shop::new().await;

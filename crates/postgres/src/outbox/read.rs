@@ -162,7 +162,7 @@ fn read(rows: &[PgRow], topic: &Arc<str>) -> sqlx::Result<FitAndUnfit> {
     // Events that were written by a plain INSERT were never checked.
     let no_topic = check_topic(topic)
         .err()
-        .map(|_| "its topic is none: 1 to 249 letters, digits, dots, underscores or dashes");
+        .map(|_| "its topic is not a valid name: 1 to 249 letters, digits, dots, underscores or dashes");
     let mut fit = Vec::with_capacity(rows.len());
     let mut unfit = Vec::new();
     for row in rows {

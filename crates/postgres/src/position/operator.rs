@@ -10,7 +10,7 @@ use crate::classify::Context;
 use crate::store::PgStore;
 
 /// A new epoch fences the owner. What was known about the old place says nothing about the new one, and whoever moves a
-/// position wants it to be read, so it is retired no more.
+/// position wants it to be read, so it is no longer retired.
 const MOVE: &str = "WITH forgotten AS (DELETE FROM oncebox_attempt \
          WHERE consumer = $1 AND topic = $2 AND partition = $3) \
      INSERT INTO oncebox_position AS p (consumer, topic, partition, epoch, next_offset, floor, log) \

@@ -65,7 +65,7 @@ pub(super) async fn purged_before(
     row.map(|row| row.try_get(0)).transpose().context(doing)
 }
 
-/// A thousand years: longer is for ever, and PostgreSQL's dates end somewhere.
+/// A thousand years. Nobody means a longer time, and PostgreSQL's dates end somewhere.
 const MAX_KEEP_SECONDS: f64 = 3.2e10;
 
 /// A partition that stands still, or was never caught up, holds the receipts that its next messages may need, unless an

@@ -188,7 +188,7 @@ impl Inner {
         }
         let now = self.db_now_ms();
         let row: &mut PositionRow = self.db.tables.positions.entry(moves.spot).or_default();
-        // With several lanes a commit may be of duplicates ahead of the position: that is no progress.
+        // With several lanes a commit may be of duplicates ahead of the position: that is not progress.
         let moved = moves.next_offset > row.next_offset || made(Mistake::AnyCommitIsProgress);
         row.next_offset = row.next_offset.max(moves.next_offset);
         if moves.log.is_some() {

@@ -27,11 +27,11 @@ const INSERT: &str = "INSERT INTO oncebox_outbox
 /// Events are emitted through the driver's own connection, so it works in a handler and in a transaction of your own.
 ///
 /// ```no_run
-/// # use oncebox_sqlite as _;
-/// use oncebox_core::outbox::{Emit, Event, events_committed};
+/// use oncebox::outbox::events_committed;
+/// use oncebox::{Emit, Event};
 /// use sqlx::{Connection, SqliteConnection};
 ///
-/// async fn restock(conn: &mut SqliteConnection) -> oncebox_core::error::Result {
+/// async fn restock(conn: &mut SqliteConnection) -> oncebox::Result {
 ///     let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
 ///     sqlx::query("UPDATE stock SET on_hand = on_hand + 2 WHERE sku = 'A-1'").execute(&mut *tx).await?;
 ///     tx.emit(Event::to("stock.changed").key("A-1").json("more")?).await?;
@@ -40,7 +40,7 @@ const INSERT: &str = "INSERT INTO oncebox_outbox
 ///     Ok(())
 /// }
 ///
-/// async fn in_a_handler(conn: &mut SqliteConnection) -> oncebox_core::error::Result {
+/// async fn in_a_handler(conn: &mut SqliteConnection) -> oncebox::Result {
 ///     conn.emit(Event::to("stock.changed").key("A-1").bytes("less")).await?;
 ///     Ok(())
 /// }

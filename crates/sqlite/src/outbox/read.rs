@@ -85,7 +85,7 @@ const ANY_HELD: &str = concat!(
     ")"
 );
 
-// `octet_length` knows the size without reading the value. `{}` is no header bytes.
+// `octet_length` knows the size without reading the value. `{}` counts as no bytes.
 const FETCH: &str = concat!(
     "WITH chosen(seq) AS MATERIALIZED (SELECT value FROM json_each(?1)),
      sized AS MATERIALIZED (

@@ -20,7 +20,7 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// An event as it lies there. Not readable if an application wrote headers by hand that are none; then it has none here.
+/// An event as it lies there. Not readable if an application wrote headers by hand that cannot be read; then it has none here.
 pub(super) struct ReadEvent {
     pub(super) event: StoredEvent,
     pub(super) readable: bool,

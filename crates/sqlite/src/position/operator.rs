@@ -10,7 +10,7 @@ use crate::store::SqliteStore;
 use crate::time::now;
 
 // A new epoch fences the owner. What was known about the old place says nothing about the new one, and whoever moves a
-// position wants it to be read, so it is retired no more.
+// position wants it to be read, so it is no longer retired.
 const MOVE: &str = "
     INSERT INTO oncebox_position AS mine (consumer, topic, partition, epoch, next_offset, floor, log)
     VALUES (?1, ?2, ?3, 1, ?4, ?4, ?5)

@@ -59,7 +59,7 @@ pub async fn a_stale_owner_records_no_attempt<T: Subject>() -> Verdict {
     Ok(())
 }
 
-/// An orderly end is no crash: nothing of it counts against a message later.
+/// An orderly end is not a crash: nothing of it counts against a message later.
 pub async fn attempts_are_forgotten_after_a_release<T: Subject>() -> Verdict {
     let f = Fixture::<T>::start().await?;
     let key = f.position(0);

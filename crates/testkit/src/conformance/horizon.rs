@@ -38,7 +38,7 @@ pub async fn the_horizon_stands_still_while_a_consumer_is_down<T: Subject>() -> 
     f.apply_and(&["b"], advance(&first, Some(2))).await?;
     caught_up(&f, &first, now_ms()).await?;
     ten_days_pass(&f).await?;
-    // To take a partition over is no progress.
+    // Taking a partition over is not progress.
     f.store.acquire(&f.position(0)).await?;
 
     assert_eq!(purge(&f, DAY).await?.receipts, 0);

@@ -70,8 +70,9 @@ impl Limits {
 /// How the records of one consumer get their id and their tenant.
 ///
 /// ```
-/// use oncebox_core::inbox::{Identity, Selector};
-/// use oncebox_core::message::Record;
+/// use oncebox::Selector;
+/// use oncebox::message::Record;
+/// use oncebox::settings::Identity;
 ///
 /// let identity = Identity::new(Selector::Header("event_id".into()), None);
 /// let unfit = identity.identify(Record::at("orders", 0, 7)).unwrap_err();

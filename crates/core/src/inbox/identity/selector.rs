@@ -9,8 +9,8 @@ use crate::message::Record;
 /// The place in a record that holds its id or its tenant.
 ///
 /// ```
-/// use oncebox_core::inbox::Selector;
-/// use oncebox_core::message::Record;
+/// use oncebox::Selector;
+/// use oncebox::message::Record;
 ///
 /// let mut record = Record::at("orders", 3, 42);
 /// record.payload = Some(br#"{"order": {"number": 4711}}"#.as_slice().into());
@@ -18,7 +18,7 @@ use crate::message::Record;
 /// let by_number: Selector = "json:/order/number".parse()?;
 /// assert_eq!(by_number.select(&record)?, "4711");
 /// assert_eq!(Selector::Coordinates.select(&record)?, "orders/3/42");
-/// # Ok::<(), oncebox_core::error::BoxError>(())
+/// # Ok::<(), oncebox::BoxError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -95,9 +95,9 @@ where
     /// Delivers with a function.
     ///
     /// ```
-    /// use oncebox_core::outbox::{ByEvent, OutgoingEvent};
+    /// use oncebox::sink::{ByEvent, OutgoingEvent};
     ///
-    /// async fn mail(event: OutgoingEvent) -> oncebox_core::error::Result {
+    /// async fn mail(event: OutgoingEvent) -> oncebox::Result {
     ///     println!("a mail with the id {}", event.id());
     ///     Ok(())
     /// }
