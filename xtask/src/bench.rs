@@ -1,8 +1,6 @@
 //! `cargo xtask bench`: the benchmark, against real services.
 
-use std::env;
 use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -38,13 +36,12 @@ const ROUND_TRIPS_US: [&str; 2] = ["0", "500"];
 /// Builds in release mode, starts the services, compares, stops the services.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut build = cargo::command("build");
-    build.args(["--release", "--locked", "-p", "oncebox-cli", "-p", "oncebox-bench"]);
+    // No package is named, so that the dependencies are built with the same features as for `cargo run --release`.
+    build.args(["--release", "--locked", "--bin", "oncebox", "--bin", "oncebox-bench"]);
     if !process::run(&mut build)?.success() {
         bail!("the benchmark does not build");
     }
-    let built = env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| cargo::workspace().join("target"), PathBuf::from)
-        .join("release");
+    let built = cargo::target_dir().join("release");
     let services = Services::start()?;
     let benchmark = |args: &[&OsStr], extra: &[String]| {
         let mut part = Command::new(built.join("oncebox-bench"));

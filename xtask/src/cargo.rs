@@ -5,10 +5,18 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The profile of tests and lints. See `Cargo.toml`.
+pub(crate) const PROFILE: &str = "bench";
+
 /// The root of the workspace.
 pub(crate) fn workspace() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask).to_owned()
+}
+
+/// Where cargo builds.
+pub(crate) fn target_dir() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
 /// A cargo command at the root of the workspace.

@@ -3,6 +3,7 @@
 mod bench;
 mod cargo;
 mod interrupt;
+mod lint;
 mod packages;
 mod process;
 mod serve;
@@ -26,6 +27,8 @@ struct Cli {
 enum Task {
     /// Run every test, against a real PostgreSQL and a real Kafka started for this run.
     Test(test::Args),
+    /// Check format, spelling, dependencies, lints, documentation and every feature alone.
+    Lint,
     /// Compare oncebox with one transaction per message written by hand, on a real PostgreSQL and a real Kafka.
     Bench(bench::Args),
     /// Run simulated histories of the engine and the relay; needs no service.
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = interrupt::install().and_then(|()| match cli.task {
         Task::Test(args) => test::run(&args),
+        Task::Lint => lint::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Simulate(args) => simulate::run(&args),
         Task::Services => serve::run(),

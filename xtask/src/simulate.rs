@@ -41,9 +41,10 @@ pub(crate) fn in_tests() -> Result<()> {
 
 fn simulate(pass: &[String], mistakes: bool) -> Result<()> {
     let mut simulation = cargo::command("run");
-    simulation.args(["--release", "--locked", "--quiet", "-p", "oncebox-simulation", "--bin", "simulate"]);
+    // No package is named, so that the dependencies are built with the same features as for `cargo run --release`.
+    simulation.args(["--release", "--locked", "--quiet", "--bin", "simulate"]);
     if mistakes {
-        simulation.args(["--features", "mistakes"]);
+        simulation.args(["--features", "oncebox-simulation/mistakes"]);
     }
     let status = process::run(simulation.arg("--").args(pass))?;
     if !status.success() {

@@ -57,7 +57,7 @@ fn test_args(extra: &[String]) -> Vec<String> {
     let to_cargo = extra.iter().take_while(|arg| *arg != "--");
     let chosen = to_cargo.into_iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"));
     let scope = (!chosen).then(|| "--workspace".to_owned());
-    let fixed = ["--features", "services", "--locked"].map(str::to_owned);
+    let fixed = ["--features", "services", "--locked", "--profile", cargo::PROFILE].map(str::to_owned);
     scope.into_iter().chain(fixed).chain(extra.iter().cloned()).collect()
 }
 
@@ -71,19 +71,22 @@ mod tests {
 
     #[test]
     fn everything_is_the_default() {
-        assert_eq!(args(&[]), "--workspace --features services --locked");
+        assert_eq!(args(&[]), "--workspace --features services --locked --profile bench");
     }
 
     #[test]
     fn a_chosen_package_is_respected() {
         assert_eq!(
             args(&["-p", "oncebox-postgres", "--", "--nocapture"]),
-            "--features services --locked -p oncebox-postgres -- --nocapture"
+            "--features services --locked --profile bench -p oncebox-postgres -- --nocapture"
         );
     }
 
     #[test]
     fn arguments_of_the_test_binary_choose_no_package() {
-        assert_eq!(args(&["--", "-plain"]), "--workspace --features services --locked -- -plain");
+        assert_eq!(
+            args(&["--", "-plain"]),
+            "--workspace --features services --locked --profile bench -- -plain"
+        );
     }
 }

@@ -7,8 +7,10 @@ use std::io::{self, IsTerminal, Write};
 
 use oncebox_core::printable::{printable, printable_json};
 use tracing::{Level, Metadata};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{Command, LogFormat};
 
@@ -18,18 +20,19 @@ pub(crate) fn init(format: LogFormat, filter: Option<&str>, command: &Command) -
         Command::Run => "info,sqlx=warn",
         _ => "warn",
     };
-    let filter = EnvFilter::try_new(filter.unwrap_or(default)).map_err(|e| format!("--log: {e}"))?;
+    let wanted: Vec<&str> = filter.unwrap_or(default).split(',').filter(|part| !part.is_empty()).collect();
+    let targets: Targets = wanted.join(",").parse().map_err(|e| format!("--log: {e}"))?;
     let colours = format == LogFormat::Text && io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = fmt::layer()
         .with_writer(Lines { format, colours })
         // The writer gives colours to the level and to nothing else.
         .with_ansi(false)
         // It would report a failed write with `eprintln!`, which panics where stderr itself has failed.
         .log_internal_errors(false);
+    let logs = tracing_subscriber::registry().with(targets);
     match format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
+        LogFormat::Text => logs.with(lines).init(),
+        LogFormat::Json => logs.with(lines.json().flatten_event(true)).init(),
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-type Verdict = Result<(), Box<dyn Error>>;
+type Fallible<T> = Result<T, Box<dyn Error>>;
 
 const STORES: [&str; 2] = ["postgres", "sqlite"];
 
@@ -21,7 +21,7 @@ fn sources_of(krate: &str) -> PathBuf {
 }
 
 /// The rows of the tables in the section "Inside a store" that have this head: for each cell the words in backticks.
-fn table(head: &str) -> Result<Vec<Vec<Vec<String>>>, Box<dyn Error>> {
+fn table(head: &str) -> Fallible<Vec<Vec<Vec<String>>>> {
     let text = fs::read_to_string(repository().join("ARCHITECTURE.md"))?;
     let rows = text.lines().skip_while(|line| *line != head).skip(2).take_while(|line| line.starts_with('|'));
     let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
@@ -36,8 +36,9 @@ struct Place {
     file: String,
 }
 
-/// What the table says. A first cell that is empty means the trait of the row above.
-fn places() -> Result<(BTreeMap<String, String>, Vec<Place>), Box<dyn Error>> {
+/// Each trait with the file of its impl, and each method with its own. A first cell that is empty means the trait of the row
+/// above.
+fn places() -> Fallible<(BTreeMap<String, String>, Vec<Place>)> {
     let (mut impls, mut places, mut of) = (BTreeMap::new(), Vec::new(), String::new());
     for row in table("| trait, in | method | file |")? {
         let [first, methods, file] = row.as_slice() else { return Err("a row without three cells".into()) };
@@ -56,7 +57,7 @@ fn places() -> Result<(BTreeMap<String, String>, Vec<Place>), Box<dyn Error>> {
 }
 
 #[test]
-fn every_method_is_where_the_table_says() -> Verdict {
+fn every_method_is_where_the_table_says() -> Fallible<()> {
     let (impls, places) = places()?;
     for store in STORES {
         for (of, file) in &impls {
@@ -72,7 +73,7 @@ fn every_method_is_where_the_table_says() -> Verdict {
 }
 
 #[test]
-fn the_table_has_every_method() -> Verdict {
+fn the_table_has_every_method() -> Fallible<()> {
     let mut expected = BTreeSet::new();
     for file in files(&sources_of("core").join("store"))? {
         let text = fs::read_to_string(sources_of("core").join("store").join(file))?;
@@ -95,7 +96,7 @@ fn the_table_has_every_method() -> Verdict {
 }
 
 #[test]
-fn the_stores_have_the_same_files() -> Verdict {
+fn the_stores_have_the_same_files() -> Fallible<()> {
     let mut own: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for row in table("| only in | file | because |")? {
         let [stores, files, _] = row.as_slice() else { return Err("a row without three cells".into()) };
@@ -119,7 +120,7 @@ fn the_stores_have_the_same_files() -> Verdict {
 }
 
 /// The Rust files under a folder, by their paths in it.
-fn files(folder: &Path) -> Result<BTreeSet<String>, Box<dyn Error>> {
+fn files(folder: &Path) -> Fallible<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

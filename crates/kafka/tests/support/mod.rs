@@ -72,6 +72,5 @@ pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 pub fn init_logs() {
-    let filter = tracing_subscriber::EnvFilter::from_default_env();
-    tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init().ok();
+    tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_test_writer().try_init().ok();
 }
