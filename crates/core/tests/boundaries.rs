@@ -78,10 +78,11 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     names
 }
 
-/// The lines of code with their numbers. Comments and tests may give an example.
+/// The lines of code with their numbers. Comments, notes for the compiler's messages and tests may give an example.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let is_code = |line: &str| !["//", "note = "].iter().any(|prose| line.trim_start().starts_with(prose));
     let before_tests = text.lines().take_while(|line| *line != "mod tests {");
-    (1..).zip(before_tests).filter(|(_, line)| !line.trim_start().starts_with("//"))
+    (1..).zip(before_tests).filter(move |(_, line)| is_code(line))
 }
 
 #[test]

@@ -105,9 +105,9 @@ fn read(key: &PositionKey, locked: &PgRow, row: &PgRow) -> sqlx::Result<Ownershi
 
 /// The statements that move the position, for the message that also commits.
 pub(crate) fn advance(advance: &Advance<'_>, doing: &str) -> StoreResult<String> {
-    let Advance { owner, progress, applied, duplicates, settled_attempt } = advance;
+    let Advance { owner, progress, applied, duplicates, finished_attempt } = advance;
     let moving = moving(owner, progress, Some((*applied, *duplicates)), doing)?;
-    Ok(match settled_attempt {
+    Ok(match finished_attempt {
         Some(offset) => format!("{}; {moving}", attempts::forget(&owner.key, *offset)),
         None => moving,
     })

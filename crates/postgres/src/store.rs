@@ -1,4 +1,4 @@
-//! The store: how it connects, and the hot path.
+//! The store: how it connects, and what its files share.
 
 use std::fmt;
 use std::future::Future;
@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::error::Error;
-use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::postgres::PgArguments;
-use sqlx::{PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
+use sqlx::{PgPool, Postgres, SqlSafeStr, SqlStr};
 
 use crate::options::{Limits, PgStoreBuilder, Pools};
 use crate::session::Sessions;
-use crate::txn::PgTxn;
-use crate::{claim, classify};
 
 /// A statement of ours.
 pub(crate) type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
@@ -25,15 +22,15 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Receipts, positions, dead letters and the outbox in PostgreSQL 14 or newer. Cheap to clone.
 #[derive(Clone)]
 pub struct PgStore {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    pools: Pools,
+pub(crate) struct Inner {
+    pub(crate) pools: Pools,
     /// What new connections define; `None` if connections are not ours to prepare.
     sessions: Option<Arc<Sessions>>,
-    begin: SqlStr,
-    begin_relay: SqlStr,
+    pub(crate) begin: SqlStr,
+    pub(crate) begin_relay: SqlStr,
     patience: Option<Duration>,
     pooler: bool,
     by_day: bool,
@@ -109,26 +106,6 @@ impl PgStore {
         sqlx::query(sql).persistent(self.persistent())
     }
 
-    /// Opens a transaction for messages.
-    pub(crate) async fn begin(&self) -> StoreResult<PgTxn> {
-        PgTxn::begin(&self.inner.pools.messages, self.inner.begin.clone()).await
-    }
-
-    /// Opens a transaction for a relay's reading and for what became of its deliveries.
-    pub(crate) async fn begin_relay(&self) -> StoreResult<PgTxn> {
-        PgTxn::begin(&self.inner.pools.messages, self.inner.begin_relay.clone()).await
-    }
-
-    /// Opens a transaction on a connection that carries no messages.
-    pub(crate) async fn begin_aside(&self) -> StoreResult<PgTxn> {
-        PgTxn::begin(&self.inner.pools.aside, self.inner.begin.clone()).await
-    }
-
-    /// Opens a transaction for leases, which wait for nothing but each other.
-    pub(crate) async fn begin_lease(&self) -> StoreResult<PgTxn> {
-        PgTxn::begin(&self.inner.pools.lease, self.inner.begin.clone()).await
-    }
-
     /// The server bounds every statement; this bounds the silence of a server that is gone without a word. What `work`
     /// holds is dropped then, and a dropped transaction closes its connection.
     pub(crate) async fn patiently<T>(
@@ -145,42 +122,5 @@ impl PgStore {
                 format!("no answer from PostgreSQL within {} s", patience.as_secs()),
             )),
         }
-    }
-}
-
-impl Store for PgStore {
-    type Conn = PgConnection;
-    type Txn = PgTxn;
-
-    async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<PgTxn>> {
-        self.patiently("claiming receipts", claim::claim(self, consumer, claims)).await
-    }
-
-    async fn claim_within(
-        &self,
-        conn: &mut PgConnection,
-        consumer: &ConsumerName,
-        claims: &[Claim<'_>],
-    ) -> StoreResult<Vec<bool>> {
-        claim::claim_within(self, conn, consumer, claims).await
-    }
-
-    async fn commit(&self, txn: PgTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
-        self.patiently("committing", txn.commit(advance.as_ref())).await
-    }
-
-    async fn rollback(&self, txn: PgTxn) {
-        // Its error is a lost connection, and that is a rollback too.
-        let rolled_back = async {
-            txn.rollback().await;
-            Ok(())
-        };
-        if let Err(error) = self.patiently("rolling back", rolled_back).await {
-            tracing::debug!(%error, "closed the connection instead");
-        }
-    }
-
-    fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
-        classify::classify(error)
     }
 }

@@ -1,15 +1,76 @@
-//! An open transaction that owns its connection.
+//! One transaction, from BEGIN to COMMIT: the hot path.
 
 use std::ops::{Deref, DerefMut};
 
-use oncebox_core::store::{Advance, StoreResult};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 
 use crate::classify::{Context, class_of_driver};
-use crate::position;
+use crate::store::PgStore;
+use crate::{claim, classify, position};
+
+impl Store for PgStore {
+    type Conn = PgConnection;
+    type Txn = PgTxn;
+
+    async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<PgTxn>> {
+        self.patiently("claiming receipts", claim::claim(self, consumer, claims)).await
+    }
+
+    async fn claim_within(
+        &self,
+        conn: &mut PgConnection,
+        consumer: &ConsumerName,
+        claims: &[Claim<'_>],
+    ) -> StoreResult<Vec<bool>> {
+        claim::claim_within(self, conn, consumer, claims).await
+    }
+
+    async fn commit(&self, txn: PgTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
+        self.patiently("committing", txn.commit(advance.as_ref())).await
+    }
+
+    async fn rollback(&self, txn: PgTxn) {
+        // Its error is a lost connection, and that is a rollback too.
+        let rolled_back = async {
+            txn.rollback().await;
+            Ok(())
+        };
+        if let Err(error) = self.patiently("rolling back", rolled_back).await {
+            tracing::debug!(%error, "closed the connection instead");
+        }
+    }
+
+    fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
+        classify::classify(error)
+    }
+}
+
+impl PgStore {
+    /// Opens a transaction for messages.
+    pub(crate) async fn begin(&self) -> StoreResult<PgTxn> {
+        PgTxn::begin(&self.inner.pools.messages, self.inner.begin.clone()).await
+    }
+
+    /// Opens a transaction for a relay's reading and for what became of its deliveries.
+    pub(crate) async fn begin_relay(&self) -> StoreResult<PgTxn> {
+        PgTxn::begin(&self.inner.pools.messages, self.inner.begin_relay.clone()).await
+    }
+
+    /// Opens a transaction on a connection that carries no messages.
+    pub(crate) async fn begin_aside(&self) -> StoreResult<PgTxn> {
+        PgTxn::begin(&self.inner.pools.aside, self.inner.begin.clone()).await
+    }
+
+    /// Opens a transaction for leases, which wait for nothing but each other.
+    pub(crate) async fn begin_lease(&self) -> StoreResult<PgTxn> {
+        PgTxn::begin(&self.inner.pools.lease, self.inner.begin.clone()).await
+    }
+}
 
 /// Ends a message that has nothing else to fail in an aborted transaction, or in none.
 const STILL_OPEN: &str = "SELECT oncebox_still_open()";
@@ -40,7 +101,8 @@ pub struct PgTxn {
 impl PgTxn {
     /// Takes a connection and sends `begin`: BEGIN and its SET LOCALs in one message.
     pub(crate) async fn begin(pool: &PgPool, begin: SqlStr) -> StoreResult<Self> {
-        let conn = pool.acquire().await.context_of_begin("connecting to PostgreSQL")?;
+        // In a box: it has room for all that a new connection may need, and every call of the store would carry that along.
+        let conn = Box::pin(pool.acquire()).await.context_of_begin("connecting to PostgreSQL")?;
         let mut txn = Self { conn, open: true };
         PgTransactionManager::begin(&mut txn.conn, Some(begin))
             .await

@@ -265,7 +265,7 @@ async fn positions_advance_and_never_go_back() {
         assert_eq!(store.record_attempt(&owner, 7).await.unwrap(), 2);
         let owner = store.acquire(&position()).await.unwrap();
         assert_eq!((owner.next_offset, owner.starts, owner.attempts_recorded), (Some(7), 1, true));
-        let settle = Advance { settled_attempt: Some(7), ..advance(&owner, 8).unwrap() };
+        let settle = Advance { finished_attempt: Some(7), ..advance(&owner, 8).unwrap() };
         let claimed = store.claim(&consumer(), &[]).await.unwrap();
         store.commit(claimed.txn, Some(settle)).await.unwrap();
         let owner = store.acquire(&position()).await.unwrap();

@@ -159,7 +159,7 @@ const ADVANCE: &str = concat!(
 
 /// Moves the position inside a transaction that is about to commit.
 pub(crate) async fn advance(conn: &mut SqliteConnection, advance: &Advance<'_>) -> StoreResult<()> {
-    let Advance { owner, progress, applied, duplicates, settled_attempt } = advance;
+    let Advance { owner, progress, applied, duplicates, finished_attempt } = advance;
     let moved = progressing(ADVANCE, owner, progress)
         .bind(i64::try_from(*applied).unwrap_or(i64::MAX))
         .bind(i64::try_from(*duplicates).unwrap_or(i64::MAX))
@@ -169,7 +169,7 @@ pub(crate) async fn advance(conn: &mut SqliteConnection, advance: &Advance<'_>) 
     if moved.rows_affected() == 0 {
         return Err(fenced(owner));
     }
-    if let Some(offset) = settled_attempt {
+    if let Some(offset) = finished_attempt {
         attempts::forget(conn, &owner.key, *offset).await?;
     }
     Ok(())

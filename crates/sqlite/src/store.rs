@@ -1,19 +1,16 @@
-//! The store: how it connects, and the hot path.
+//! The store: how it connects, and what its files share.
 
 use std::time::Duration;
 
 use oncebox_core::error::Error;
-use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
+use sqlx::Sqlite;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
-use sqlx::{Sqlite, SqliteConnection};
 
 use crate::classify::Context;
 use crate::options::{for_reading, for_writing, options};
-use crate::txn::SqliteTxn;
 use crate::writer::{BUSY_TIMEOUT, Writer};
-use crate::{claim, classify};
 
 /// A statement of ours.
 pub(crate) type Query = sqlx::query::Query<'static, Sqlite, SqliteArguments>;
@@ -56,43 +53,8 @@ impl SqliteStore {
         Ok(store)
     }
 
-    /// Waits for its turn and opens a transaction that holds the write lock from the start.
-    pub(crate) async fn begin(&self) -> StoreResult<SqliteTxn> {
-        self.writer.begin().await
-    }
-
     /// A connection that only reads.
     pub(crate) async fn reader(&self) -> StoreResult<PoolConnection<Sqlite>> {
         self.readers.acquire().await.context_of_begin("connecting to the database")
-    }
-}
-
-impl Store for SqliteStore {
-    type Conn = SqliteConnection;
-    type Txn = SqliteTxn;
-
-    async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<SqliteTxn>> {
-        claim::claim(self, consumer, claims).await
-    }
-
-    async fn claim_within(
-        &self,
-        conn: &mut SqliteConnection,
-        consumer: &ConsumerName,
-        claims: &[Claim<'_>],
-    ) -> StoreResult<Vec<bool>> {
-        claim::claim_within(conn, consumer, claims).await
-    }
-
-    async fn commit(&self, txn: SqliteTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
-        txn.commit(advance.as_ref()).await
-    }
-
-    async fn rollback(&self, txn: SqliteTxn) {
-        txn.rollback().await;
-    }
-
-    fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
-        classify::classify(error)
     }
 }

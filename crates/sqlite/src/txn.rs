@@ -1,16 +1,55 @@
-//! An open transaction.
+//! One transaction, from BEGIN to COMMIT: the hot path.
 
 use std::ops::{Deref, DerefMut};
 
-use oncebox_core::store::{Advance, ErrorClass, StoreError, StoreResult};
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
 use sqlx::sqlite::SqliteTransactionManager;
 use sqlx::{Connection, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::classify::Context;
-use crate::position;
+use crate::store::SqliteStore;
 use crate::writer::WriteConn;
+use crate::{claim, classify, position};
+
+impl Store for SqliteStore {
+    type Conn = SqliteConnection;
+    type Txn = SqliteTxn;
+
+    async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<SqliteTxn>> {
+        claim::claim(self, consumer, claims).await
+    }
+
+    async fn claim_within(
+        &self,
+        conn: &mut SqliteConnection,
+        consumer: &ConsumerName,
+        claims: &[Claim<'_>],
+    ) -> StoreResult<Vec<bool>> {
+        claim::claim_within(conn, consumer, claims).await
+    }
+
+    async fn commit(&self, txn: SqliteTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
+        txn.commit(advance.as_ref()).await
+    }
+
+    async fn rollback(&self, txn: SqliteTxn) {
+        txn.rollback().await;
+    }
+
+    fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
+        classify::classify(error)
+    }
+}
+
+impl SqliteStore {
+    /// Waits for its turn and opens a transaction that holds the write lock from the start.
+    pub(crate) async fn begin(&self) -> StoreResult<SqliteTxn> {
+        self.writer.begin().await
+    }
+}
 
 /// An open transaction on the writing connection.
 ///

@@ -1,17 +1,20 @@
-//! How many batches of a consumer run at once when they are in each other's way.
+//! Who may run a handler now: beside others, or alone in the process ([`Turn`]); and how many batches of a consumer run at once
+//! when they are in each other's way ([`Gate`]).
 //!
 //! Partitions that update the same few rows in another order deadlock, and the database needs a second to notice. Once that
 //! happens, the batches of the consumer run one after another for a while; then side by side again, to see whether the rows
 //! are still hot.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// For how many batches they run one after another at first. Doubles each time they get in each other's way again.
 const FIRST_SPELL_BATCHES: u32 = 64;
 const LONGEST_SPELL_BATCHES: u32 = 16_384;
 
+/// Whether the batches of a consumer run side by side or one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     lock: RwLock<()>,
@@ -61,6 +64,41 @@ impl Gate {
             self.spell.store(spell, Ordering::Relaxed);
             self.left.store(spell, Ordering::Relaxed);
         }
+    }
+}
+
+static PROCESS: LazyLock<Turn> = LazyLock::new(Turn::new);
+
+/// Batches of all partitions and inboxes run side by side; a message that may end the process runs alone in it. If the
+/// process ends while one runs alone, nobody else can have done it.
+#[derive(Debug, Clone)]
+pub struct Turn(Arc<RwLock<()>>);
+
+impl Turn {
+    /// The one of this process. Every inbox uses it by default.
+    #[must_use]
+    pub fn of_process() -> Self {
+        PROCESS.clone()
+    }
+
+    /// One that nobody shares: for tests that play several processes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    pub(crate) async fn beside_others(&self) -> OwnedRwLockReadGuard<()> {
+        Arc::clone(&self.0).read_owned().await
+    }
+
+    pub(crate) async fn alone(&self) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.0).write_owned().await
+    }
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self::of_process()
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use super::identity::{Identity, Unfit};
+use super::identity::Unfit;
 use super::receipt::ReceiptKey;
 use crate::message::{Message, Record};
-use crate::names::ConsumerName;
 
 /// A record with its identity and the key of its receipt, or why it has none.
 #[derive(Debug)]
@@ -15,16 +14,6 @@ pub(crate) enum Item {
 }
 
 impl Item {
-    pub(crate) fn identify(record: Record, identity: &Identity, consumer: &ConsumerName) -> Self {
-        match identity.identify(record) {
-            Ok(message) => {
-                let key = ReceiptKey::of(consumer, message.tenant(), message.id());
-                Self::Fit(message, key)
-            }
-            Err(unfit) => Self::Unfit(unfit),
-        }
-    }
-
     pub(crate) fn record(&self) -> &Record {
         match self {
             Self::Fit(message, _) => message.record(),

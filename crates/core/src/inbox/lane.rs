@@ -8,6 +8,7 @@ use super::guard::{CrashGuard, Guarded};
 use super::item::Item;
 use super::partition::Partition;
 use super::policy::BatchBounds;
+use super::receipt::ReceiptKey;
 use crate::message::Record;
 use crate::store::InboxStore;
 
@@ -36,9 +37,9 @@ impl<S: InboxStore> Engine<S> {
                 self.settings.batch
             };
             let items = match prepared.take() {
-                Some(_) if partition.is_ending() => return None,
+                Some(_) if partition.queues.has_ended() => return None,
                 Some(items) => items,
-                None => Arc::new(self.identify(partition.next_batch(lane, bounds).await?)),
+                None => Arc::new(self.identify(partition.queues.next(lane, bounds).await?)),
             };
             health.busy();
             let batch = Batch { partition: &partition, lane, items: &items, guarded: None, health: &health };
@@ -67,8 +68,15 @@ impl<S: InboxStore> Engine<S> {
         }
     }
 
+    /// Gives each record its identity and the key of its receipt.
     pub(super) fn identify(&self, records: Vec<Record>) -> Vec<Item> {
-        let identify = |record| Item::identify(record, &self.settings.identity, &self.consumer);
+        let identify = |record| match self.settings.identity.identify(record) {
+            Ok(message) => {
+                let key = ReceiptKey::of(&self.consumer, message.tenant(), message.id());
+                Item::Fit(message, key)
+            }
+            Err(unfit) => Item::Unfit(unfit),
+        };
         records.into_iter().map(identify).collect()
     }
 }

@@ -1,9 +1,9 @@
 //! The loop: claim → handler → position → commit, with lanes, isolation and the crash-loop guard.
 
-mod adapters;
 mod batch;
+mod builder;
+pub(crate) mod call;
 mod claim;
-mod describe;
 mod gate;
 mod guard;
 mod handler;
@@ -27,9 +27,9 @@ mod worker;
 
 use std::sync::Arc;
 
+pub use builder::Inbox;
 pub use claim::Receipt;
-pub use describe::Inbox;
-pub use guard::Turn;
+pub use gate::Turn;
 pub use handler::{Apply, BatchFn, EachFn, EachJsonFn, Failure, Handler, SendFn};
 pub use identity::{Identity, Limits, SelectError, Selector, SelectorSyntaxError, Unfit};
 pub use policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
@@ -42,7 +42,7 @@ pub use worker::Worker;
 use crate::monitor::Monitor;
 use crate::names::ConsumerName;
 use crate::store::Store;
-use adapters::AnyApply;
+use call::AnyApply;
 use gate::Gate;
 use isolation::Streak;
 use meters::Meters;

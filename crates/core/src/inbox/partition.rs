@@ -7,14 +7,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::policy::BatchBounds;
-use super::progress::{Foreseen, PartitionProgress};
+use super::progress::PartitionProgress;
 use super::queue::Queues;
 use super::settings::Settings;
-use crate::message::Record;
 use crate::monitor::lock;
 use crate::names::ConsumerName;
-use crate::source::{OnSettled, OpenStream, Settled, Start};
+use crate::source::{OnSettled, OpenStream, Start};
 use crate::store::{Ownership, PositionKey, Progress};
 
 /// What the source, the lanes and the owner's tasks of a partition share.
@@ -37,7 +35,8 @@ pub(crate) struct Partition {
     begins_anew: AtomicBool,
     /// There may be something to write down although no message is settled.
     note_wanted: Notify,
-    on_settled: Option<OnSettled>,
+    /// Wants to know what became of each message.
+    pub(crate) on_settled: Option<OnSettled>,
     closed: Mutex<bool>,
     closed_signal: Condvar,
 }
@@ -67,7 +66,7 @@ impl Partition {
     /// The partition stands still, for this reason. The first one counts.
     pub(crate) fn stop(&self, reason: String) {
         if self.stopped.set(reason).is_ok() {
-            self.queues.wake();
+            self.queues.end();
             self.start_known.notify_one();
             self.note_wanted.notify_one();
         }
@@ -77,36 +76,10 @@ impl Partition {
         self.stopped.get().map(String::as_str)
     }
 
-    /// Whether no new work may begin.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.closing.is_cancelled() || self.stopped.get().is_some()
-    }
-
-    /// The next batch of a lane: what is there now, within the bounds. Waits only when there is nothing. `None` once the
-    /// partition is closing or stopped.
-    pub(crate) async fn next_batch(&self, lane: usize, bounds: BatchBounds) -> Option<Vec<Record>> {
-        loop {
-            if self.is_ending() {
-                return None;
-            }
-            let batch = self.queues.take(lane, bounds);
-            if !batch.is_empty() {
-                return Some(batch);
-            }
-            tokio::select! {
-                biased;
-                () = self.closing.cancelled() => return None,
-                () = self.queues.arrival(lane) => {}
-            }
-        }
-    }
-
-    /// How far the partition is once these records, in ascending order, are settled too.
-    pub(crate) fn foresee<'r>(
-        &self,
-        records: impl DoubleEndedIterator<Item = &'r Record> + Clone,
-    ) -> Foreseen {
-        self.progress.foresee(self.owner.get(), records)
+    /// The source wants no more.
+    pub(crate) fn close(&self) {
+        self.closing.cancel();
+        self.queues.end();
     }
 
     /// What is known and not written down yet, if it is worth a write.
@@ -130,14 +103,7 @@ impl Partition {
             () = self.closing.cancelled() => {}
             () = self.note_wanted.notified() => {}
         }
-        (!self.is_ending()).then_some(())
-    }
-
-    /// Tells the source what became of the messages of a commit, if it wants to know.
-    pub(crate) fn answer(&self, settled: impl FnOnce() -> Vec<Settled>) {
-        if let Some(on_settled) = &self.on_settled {
-            on_settled(&settled());
-        }
+        (!self.queues.has_ended()).then_some(())
     }
 
     /// Another process owns the position.

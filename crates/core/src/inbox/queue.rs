@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::policy::BatchBounds;
 use crate::message::Record;
@@ -20,6 +21,8 @@ pub(crate) struct Queues {
     messages: AtomicUsize,
     bytes: AtomicUsize,
     capacity: BatchBounds,
+    /// No new work may begin.
+    ended: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +43,7 @@ impl Queues {
                 messages: batch.messages.saturating_mul(lanes + 1),
                 bytes: batch.bytes.saturating_mul(2),
             },
+            ended: CancellationToken::new(),
         }
     }
 
@@ -61,10 +65,22 @@ impl Queues {
             || self.bytes.load(Ordering::Relaxed) >= self.capacity.bytes / fraction
     }
 
-    /// What waits for a lane now, within the bounds.
-    pub(crate) fn take(&self, lane: usize, bounds: BatchBounds) -> Vec<Record> {
-        let batch = take_batch(&mut lock(&self.lanes[lane].records), bounds);
-        self.taken(batch)
+    /// The next batch of a lane: what is there now, within the bounds. Waits only when there is nothing. `None` once no new
+    /// work may begin.
+    pub(crate) async fn next(&self, lane: usize, bounds: BatchBounds) -> Option<Vec<Record>> {
+        let queue = &self.lanes[lane];
+        while !self.has_ended() {
+            let batch = take_batch(&mut lock(&queue.records), bounds);
+            if !batch.is_empty() {
+                return Some(self.taken(batch));
+            }
+            tokio::select! {
+                biased;
+                () = self.ended.cancelled() => {}
+                () = queue.arrived.notified() => {}
+            }
+        }
+        None
     }
 
     /// A batch, if so many messages wait that it cannot grow any more.
@@ -89,16 +105,13 @@ impl Queues {
         lock(&self.lanes[lane].records).is_empty()
     }
 
-    /// Completes when something may have arrived for a lane, or [`Queues::wake`] was called.
-    pub(crate) async fn arrival(&self, lane: usize) {
-        self.lanes[lane].arrived.notified().await;
+    /// No new work may begin.
+    pub(crate) fn end(&self) {
+        self.ended.cancel();
     }
 
-    /// Lets every lane look again.
-    pub(crate) fn wake(&self) {
-        for lane in &self.lanes {
-            lane.arrived.notify_one();
-        }
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_cancelled()
     }
 }
 
@@ -192,14 +205,15 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_taken_no_longer_counts() {
+    #[tokio::test]
+    async fn what_is_taken_no_longer_counts() {
         let queues = Queues::new(1, BatchBounds { messages: 2, bytes: 1_000 });
         for offset in 0..4 {
             queues.push(record(offset, None, 1));
         }
         assert!(queues.hold(1) && queues.hold(2));
-        queues.take(0, BatchBounds { messages: 3, bytes: 1_000 });
+        let batch = queues.next(0, BatchBounds { messages: 3, bytes: 1_000 }).await;
+        assert_eq!(batch.map(|batch| batch.len()), Some(3));
         assert!(!queues.hold(2) && !queues.is_empty(0));
     }
 }

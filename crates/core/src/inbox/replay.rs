@@ -1,13 +1,13 @@
 //! Runs the handler on a dead letter and removes it, in one transaction.
 
+use super::call;
 use super::claim::claim_one;
-use super::guard::Turn;
+use super::gate::Turn;
 use super::handler::Apply;
 use super::identity::Identity;
 use crate::error::describe;
 use crate::message::Message;
 use crate::names::{ConsumerName, MessageId};
-use crate::outbox::cause;
 use crate::outbox::wake;
 use crate::store::{InboxStore, StoreResult, StoredDeadLetter};
 
@@ -74,7 +74,7 @@ pub async fn replay<S: InboxStore, A: Apply<S>>(
     }
     // Not beside a message that is suspected of ending the process.
     let turn = Turn::of_process().beside_others().await;
-    let (applied, events) = cause::scope(consumer, apply.apply(&mut txn, &[message])).await;
+    let (applied, events) = call::scope(consumer, apply.apply(&mut txn, &[message])).await;
     drop(turn);
     match applied {
         Ok(()) => {

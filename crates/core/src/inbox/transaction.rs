@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Engine;
+use super::call;
 use super::handler::Apply;
 use super::item::Item;
 use super::letters::{collision_letter, unfit_letter};
@@ -16,7 +17,6 @@ use crate::error::{BoxError, describe};
 use crate::failpoint::failpoint;
 use crate::message::Message;
 use crate::mistake::mistaken;
-use crate::outbox::cause;
 use crate::outbox::wake;
 use crate::source::{Answer, Settled};
 use crate::store::{Advance, Claim, Claimed, DeadLetter, InboxStore};
@@ -161,7 +161,7 @@ impl<S: InboxStore> Engine<S> {
 
         let prepared = self.set_aside(&mut txn, partition, task, &mut fresh, &mut letters).await;
         let (result, events) = match prepared {
-            Ok(()) => cause::scope(&self.consumer, self.run_handler(&mut txn, &fresh)).await,
+            Ok(()) => call::scope(&self.consumer, self.run_handler(&mut txn, &fresh)).await,
             Err(trouble) => (Err(trouble), false),
         };
         let result = match result {
@@ -182,13 +182,13 @@ impl<S: InboxStore> Engine<S> {
         }
         failpoint("after-handler");
 
-        let foreseen = partition.foresee(items.iter().map(Item::record));
+        let foreseen = partition.progress.foresee(partition.owner.get(), items.iter().map(Item::record));
         let advance = partition.owner.get().map(|owner| Advance {
             owner,
             progress: foreseen.progress,
             applied: fresh.len() as u64,
             duplicates,
-            settled_attempt: attempt,
+            finished_attempt: attempt,
         });
         if mistaken("AckBeforeCommit") {
             partition.progress.settle(&foreseen);
@@ -202,7 +202,9 @@ impl<S: InboxStore> Engine<S> {
             wake::events_committed();
         }
         partition.progress.settle(&foreseen);
-        partition.answer(|| answers(items, &fresh, &letters));
+        if let Some(on_settled) = &partition.on_settled {
+            on_settled(&answers(items, &fresh, &letters));
+        }
 
         self.meters.applied.increment(fresh.len() as u64);
         self.meters.duplicate.increment(duplicates);

@@ -7,8 +7,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::error::Error;
+use crate::inbox::call;
 use crate::message::{Headers, Message};
-use crate::outbox::cause;
 use crate::outbox::wake;
 use crate::store::Outbox;
 use crate::store::headers_json;
@@ -142,7 +142,7 @@ impl Event {
         if let Some((what, len, max)) = sizes.into_iter().find(|(_, len, max)| len > max) {
             return Err(EventError::TooLarge { what, topic: self.topic.clone(), len, max });
         }
-        let cause = cause::of(self.cause.as_ref());
+        let cause = call::cause(self.cause.as_ref());
         let traced = cause.traceparent.filter(|_| self.headers.last("traceparent").is_none());
         let headers = match traced {
             None => headers_json::compact(&self.headers),
@@ -282,14 +282,14 @@ mod tests {
         let consumer = ConsumerName::new("billing").unwrap();
         let work = async {
             let before = Event::to("t").row().unwrap().causation_id;
-            cause::set_message(&message(None));
-            assert!(cause::note_events_written());
+            call::set_message(&message(None));
+            assert!(call::note_events_written());
             (before, Event::to("t").row().unwrap().consumer, Event::to("t").row().unwrap().causation_id)
         };
-        let ((before, emitter, after), events) = cause::scope(&consumer, work).await;
+        let ((before, emitter, after), events) = call::scope(&consumer, work).await;
         assert!(events);
         assert_eq!(before, None);
         assert_eq!((emitter.as_deref(), after.as_deref()), (Some("billing"), Some("order-7")));
-        assert!(!cause::note_events_written(), "outside there is nobody to note it");
+        assert!(!call::note_events_written(), "outside there is nobody to note it");
     }
 }

@@ -1,13 +1,11 @@
 //! Events, and the relay that publishes them.
 
-pub(crate) mod cause;
 mod event;
 mod relay;
-mod signal;
 mod sink;
 pub(crate) mod wake;
 
-pub use cause::current_consumer;
+pub use crate::inbox::call::current_consumer;
 pub use event::{
     Emit, Event, EventError, EventRow, MAX_EVENT_HEADER_BYTES, MAX_EVENT_KEY_BYTES, MAX_EVENT_PAYLOAD_BYTES,
     MAX_TOPIC_BYTES, check_topic, emit_all,

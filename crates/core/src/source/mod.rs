@@ -77,7 +77,7 @@ pub use stream::{Acquired, Stream};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a source of messages",
     label = "expected a type that implements `Source`",
-    note = "with the feature `kafka`: `Kafka::brokers(..).source([..])`; for one of your own see the docs of `oncebox::source`"
+    note = "a broker's client makes one, as `.source([\"my.topic\"])` does; for one of your own see the docs of `oncebox::source`"
 )]
 pub trait Source: Send + Sync + 'static {
     /// Delivers messages until `stop`; then closes its streams, acknowledges what is settled and returns.

@@ -93,7 +93,7 @@ impl Stream {
     /// was received before, or if it lies below the start.
     pub fn push(&self, record: Record) -> bool {
         let partition = &self.0;
-        if partition.is_ending()
+        if partition.queues.has_ended()
             || self.lies_below_the_start(&record)
             || !partition.progress.receive(record.offset)
         {
@@ -170,7 +170,7 @@ impl Stream {
     /// No new work is begun; the transaction in flight ends as it may. What still waits in the queue is dropped, since it
     /// will be delivered again.
     pub fn close(&self) {
-        self.0.closing.cancel();
+        self.0.close();
     }
 
     /// Waits until the lanes have ended after [`Stream::close`]. False if they have not within `budget`. Blocks: for the
@@ -210,7 +210,7 @@ mod tests {
         assert!(stream.push(Record::at("t", 0, 0)));
         stream.close();
         assert!(!stream.push(Record::at("t", 0, 1)));
-        assert!(stream.0.next_batch(0, BatchBounds::default()).await.is_none());
+        assert!(stream.0.queues.next(0, BatchBounds::default()).await.is_none());
         assert_eq!(stream.settled(), None);
     }
 }

@@ -50,7 +50,7 @@ impl Stream {
             self.until(|| self.has_room()).await;
         }
         self.push(record);
-        !self.0.is_ending()
+        !self.0.queues.has_ended()
     }
 
     /// Closes the stream and waits until the transaction in flight has ended and the position is given back.
@@ -63,7 +63,7 @@ impl Stream {
 
     /// Waits until something holds, or the stream ends before.
     async fn until(&self, holds: impl Fn() -> bool) {
-        while !holds() && !self.0.is_ending() {
+        while !holds() && !self.0.queues.has_ended() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }

@@ -81,8 +81,8 @@ pub struct Advance<'a> {
     pub applied: u64,
     /// Messages this transaction skips because their receipt exists.
     pub duplicates: u64,
-    /// The recorded attempt that this transaction settles, when messages run one at a time.
-    pub settled_attempt: Option<i64>,
+    /// The recorded attempt that ends with this transaction, when messages run one at a time.
+    pub finished_attempt: Option<i64>,
 }
 
 /// The positions of a database.

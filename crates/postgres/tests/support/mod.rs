@@ -98,7 +98,7 @@ pub fn position() -> PositionKey {
 
 pub fn advance(owner: &Ownership, next_offset: i64) -> Option<Advance<'_>> {
     let progress = Progress { next_offset: Some(next_offset), ..Progress::default() };
-    Some(Advance { owner, progress, applied: 1, duplicates: 0, settled_attempt: None })
+    Some(Advance { owner, progress, applied: 1, duplicates: 0, finished_attempt: None })
 }
 
 pub async fn execute(store: &PgStore, sql: &str) {

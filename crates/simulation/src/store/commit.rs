@@ -128,7 +128,7 @@ impl Inner {
             for _ in 0..moves.duplicates {
                 self.saw(Event::DuplicateSkipped);
             }
-            if let Some(offset) = moves.settled_attempt {
+            if let Some(offset) = moves.finished_attempt {
                 self.db.tables.attempts.remove(&(moves.spot, offset));
             }
             self.advance(&moves, true);

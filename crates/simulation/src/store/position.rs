@@ -51,7 +51,7 @@ impl Positions for ModelStore {
         self.operation(|inner| {
             inner.must_own(owner, (progress.at_least, progress.commits))?;
             let moves =
-                inner.moves(&Advance { owner, progress, applied: 0, duplicates: 0, settled_attempt: None });
+                inner.moves(&Advance { owner, progress, applied: 0, duplicates: 0, finished_attempt: None });
             inner.check_log(&moves);
             inner.advance(&moves, false);
             Ok(())
@@ -173,7 +173,7 @@ impl Inner {
             log: log.cloned(),
             mark,
             caught_up_ms,
-            settled_attempt: advance.settled_attempt,
+            finished_attempt: advance.finished_attempt,
             duplicates: advance.duplicates,
         }
     }

@@ -48,7 +48,7 @@ pub(crate) struct Moves {
     pub(crate) log: Option<LogId>,
     pub(crate) mark: Option<LogMark>,
     pub(crate) caught_up_ms: Option<i64>,
-    pub(crate) settled_attempt: Option<i64>,
+    pub(crate) finished_attempt: Option<i64>,
     pub(crate) duplicates: u64,
 }
 

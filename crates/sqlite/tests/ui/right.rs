@@ -1,23 +1,21 @@
-use oncebox_core::error::Result;
-use oncebox_core::inbox::Inbox;
-use oncebox_core::message::Message;
-use oncebox_sqlite::SqliteStore;
-use sqlx::SqliteConnection;
-
 use std::sync::Arc;
+
+use oncebox::sqlite::SqliteStore;
+use oncebox::{Inbox, Message};
+use sqlx::SqliteConnection;
 
 #[derive(serde::Deserialize)]
 struct Order {}
 
-async fn by_message(_tx: &mut SqliteConnection, _message: &Message) -> Result {
+async fn by_message(_tx: &mut SqliteConnection, _message: &Message) -> oncebox::Result {
     Ok(())
 }
 
-async fn by_payload(_tx: &mut SqliteConnection, _order: Order) -> Result {
+async fn by_payload(_tx: &mut SqliteConnection, _order: Order) -> oncebox::Result {
     Ok(())
 }
 
-async fn by_batch(_tx: &mut SqliteConnection, _batch: &[Message]) -> Result {
+async fn by_batch(_tx: &mut SqliteConnection, _batch: &[Message]) -> oncebox::Result {
     Ok(())
 }
 

@@ -1,11 +1,9 @@
-use oncebox_core::error::Result;
-use oncebox_core::inbox::Inbox;
-use oncebox_core::message::Message;
-use oncebox_sqlite::SqliteStore;
+use oncebox::sqlite::SqliteStore;
+use oncebox::{Inbox, Message};
 use sqlx::SqliteConnection;
 
 // Wants to own the message.
-async fn handler(_tx: &mut SqliteConnection, _message: Message) -> Result {
+async fn handler(_tx: &mut SqliteConnection, _message: Message) -> oncebox::Result {
     Ok(())
 }
 

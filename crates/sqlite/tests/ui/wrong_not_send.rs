@@ -1,11 +1,9 @@
-use oncebox_core::error::Result;
-use oncebox_core::inbox::Inbox;
-use oncebox_core::message::Message;
-use oncebox_sqlite::SqliteStore;
+use oncebox::sqlite::SqliteStore;
+use oncebox::{Inbox, Message};
 use sqlx::SqliteConnection;
 
 // Holds something across an await that must not move between threads.
-async fn handler(tx: &mut SqliteConnection, _message: &Message) -> Result {
+async fn handler(tx: &mut SqliteConnection, _message: &Message) -> oncebox::Result {
     let counter = std::rc::Rc::new(1);
     sqlx::query("SELECT 1").execute(tx).await?;
     drop(counter);

@@ -1,13 +1,11 @@
-use oncebox_core::error::Result;
-use oncebox_core::inbox::Inbox;
-use oncebox_core::message::Message;
-use oncebox_sqlite::SqliteStore;
+use oncebox::Inbox;
+use oncebox::sqlite::SqliteStore;
 use sqlx::SqliteConnection;
 
 // The payload's type cannot be read from JSON.
 struct Order {}
 
-async fn handler(_tx: &mut SqliteConnection, _order: Order) -> Result {
+async fn handler(_tx: &mut SqliteConnection, _order: Order) -> oncebox::Result {
     Ok(())
 }
 
@@ -16,6 +14,5 @@ fn register(inbox: Inbox<SqliteStore>) {
 }
 
 fn main() {
-    let _: Option<Message> = None;
     let _ = register;
 }

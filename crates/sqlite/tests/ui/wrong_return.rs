@@ -1,7 +1,5 @@
-use oncebox_core::error::Result;
-use oncebox_core::inbox::Inbox;
-use oncebox_core::message::Message;
-use oncebox_sqlite::SqliteStore;
+use oncebox::sqlite::SqliteStore;
+use oncebox::{Inbox, Message};
 use sqlx::SqliteConnection;
 
 // Returns the driver's error instead of `oncebox::Result`.
@@ -15,6 +13,5 @@ fn register(inbox: Inbox<SqliteStore>) {
 }
 
 fn main() {
-    let _: Option<Result> = None;
     let _ = register;
 }

@@ -107,7 +107,7 @@ pub(super) fn claims<'a>(
 }
 
 pub(super) fn advance(owner: &Ownership, next_offset: Option<i64>) -> Option<Advance<'_>> {
-    Some(Advance { owner, progress: next(next_offset), applied: 1, duplicates: 0, settled_attempt: None })
+    Some(Advance { owner, progress: next(next_offset), applied: 1, duplicates: 0, finished_attempt: None })
 }
 
 /// Progress to this offset, and nothing else.

@@ -17,7 +17,8 @@ fn mark(offset: i64) -> LogMark {
 /// Tells a position of `orders/0` twice how far it is: with a message and without one. Returns what is stored then.
 async fn tell<T: Subject>(f: &Fixture<T>, id: &str, told: Progress<'_>) -> Result<Ownership, BoxError> {
     let owner = f.store.acquire(&f.position(0)).await?;
-    let advance = Advance { owner: &owner, progress: told, applied: 1, duplicates: 0, settled_attempt: None };
+    let advance =
+        Advance { owner: &owner, progress: told, applied: 1, duplicates: 0, finished_attempt: None };
     f.apply_and(&[id], Some(advance)).await?;
     let stored = f.store.acquire(&f.position(0)).await?;
 
@@ -158,7 +159,7 @@ pub async fn an_owner_that_knows_more_than_the_database_is_fenced<T: Subject>() 
             progress: told(at_least),
             applied: 1,
             duplicates: 0,
-            settled_attempt: None,
+            finished_attempt: None,
         })
     };
     for stored in [None, Some(5)] {
@@ -185,7 +186,7 @@ pub async fn an_owner_that_knows_of_more_commits_than_the_database_is_fenced<T: 
     let knowing = |commits| Progress { commits: Some(commits), ..Progress::default() };
     let advance = |commits| {
         let progress = knowing(commits);
-        Some(Advance { owner: &owner, progress, applied: 1, duplicates: 0, settled_attempt: None })
+        Some(Advance { owner: &owner, progress, applied: 1, duplicates: 0, finished_attempt: None })
     };
     f.apply_and(&["a"], advance(0)).await?;
     f.store.record_progress(&owner, knowing(1)).await?;

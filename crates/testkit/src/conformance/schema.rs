@@ -60,7 +60,7 @@ pub async fn the_status_shows_counters<T: Subject>() -> Verdict {
     let f = Fixture::<T>::start().await?;
     let owner = f.store.acquire(&f.position(4)).await?;
     let moved = |to, applied, duplicates| {
-        Some(Advance { owner: &owner, progress: next(Some(to)), applied, duplicates, settled_attempt: None })
+        Some(Advance { owner: &owner, progress: next(Some(to)), applied, duplicates, finished_attempt: None })
     };
     f.apply_and(&["a"], moved(3, 2, 1)).await?;
     f.apply_and(&["b"], moved(5, 1, 4)).await?;

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::Inner;
 use crate::error::describe;
 use crate::monitor::lock;
-use crate::outbox::signal::{Heard, Signal};
+use crate::outbox::wake::{Heard, Signal};
 use crate::store::{Lease, Leases, OutboxAdmin};
 
 impl<S: OutboxAdmin> Inner<S> {

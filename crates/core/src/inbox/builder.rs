@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::Engine;
-use super::adapters::{AnyApply, AsBatch, ByMessage, ByPayload, OneByOne};
+use super::call::{AnyApply, AsBatch, ByMessage, ByPayload, OneByOne};
 use super::handler::{Apply, BatchFn, EachFn, EachJsonFn, Handler};
 use super::identity::Selector;
 use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};

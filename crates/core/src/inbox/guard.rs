@@ -1,7 +1,5 @@
 //! The guard against crash loops: one message at a time, with its attempt written down first.
 
-mod turn;
-
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -13,7 +11,6 @@ use super::policy::OnFailure;
 use super::transaction::{Task, Trouble};
 use crate::mistake::mistaken;
 use crate::store::{InboxStore, Ownership};
-pub use turn::Turn;
 
 /// While it is up, the lanes of a partition run one message at a time, alone in the process.
 ///
