@@ -37,7 +37,6 @@
 //! | test a handler or a relay without a broker | [`testing::TestInbox`], [`testing::FakeSink`] |
 //! | connect | [`postgres::PgStore`], [`sqlite::SqliteStore`], [`kafka::Kafka`], [`webhook::Webhook`] |
 //! | read from or deliver to something else | [`source`], [`sink`] |
-//! | test my handler | [`testing`] |
 //!
 //! # Features
 //!

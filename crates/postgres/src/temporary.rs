@@ -30,7 +30,8 @@ impl TemporaryPostgres {
         }
         let options = server.clone().database(&name);
         let dropped = DroppedAtTheEnd { server, name };
-        let pool = sqlx::PgPool::connect_with(options.clone()).await.unwrap_or_else(|e| panic!("{e}"));
+        let pool =
+            Box::pin(sqlx::PgPool::connect_with(options.clone())).await.unwrap_or_else(|e| panic!("{e}"));
         let store = PgStore::from_pool(pool);
         store.migrate().await.unwrap_or_else(|e| panic!("{e}"));
         Self { store, options, _dropped: dropped }

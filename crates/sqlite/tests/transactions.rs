@@ -139,7 +139,10 @@ async fn a_handler_may_nest_transactions() -> TestResult {
     let file = File::new().await?;
     let committed = file
         .run(async |conn| {
-            // Whoever does this leaves a savepoint open, and a commit would only release that.
+            #[expect(
+                clippy::mem_forget,
+                reason = "leaves a savepoint open, and a commit would only release that"
+            )]
             std::mem::forget(conn.begin().await?);
             Ok(add(conn, "a").await?)
         })

@@ -30,11 +30,12 @@ impl Database {
         let url =
             given.map_or_else(|| format!("sqlite://{}", folder.join("demo.sqlite").display()), str::to_owned);
         let scheme = url.split("://").next().unwrap_or_default();
+        // In boxes: they have room for all that a new connection may need.
         let opened = match scheme {
-            "postgres" | "postgresql" => PgPool::connect(&url).await.map(Pool::Postgres),
+            "postgres" | "postgresql" => Box::pin(PgPool::connect(&url)).await.map(Pool::Postgres),
             "sqlite" => {
                 let create = if url.contains('?') { "&mode=rwc" } else { "?mode=rwc" };
-                SqlitePool::connect(&format!("{url}{create}")).await.map(Pool::Sqlite)
+                Box::pin(SqlitePool::connect(&format!("{url}{create}"))).await.map(Pool::Sqlite)
             }
             _ => return Err(Failure::config("--store: use postgres://… or sqlite://…")),
         };

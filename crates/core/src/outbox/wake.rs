@@ -119,7 +119,7 @@ mod tests {
         signal.send();
         signal.send();
         signal.next(&mut heard).await;
-        let again = tokio::time::timeout(std::time::Duration::from_millis(1), signal.next(&mut heard)).await;
+        let again = tokio::time::timeout(Duration::from_millis(1), signal.next(&mut heard)).await;
         assert!(again.is_err(), "nothing new");
     }
 }

@@ -64,4 +64,4 @@ impl StoreError {
 }
 
 /// What store operations return.
-pub type StoreResult<T> = std::result::Result<T, StoreError>;
+pub type StoreResult<T> = Result<T, StoreError>;

@@ -73,7 +73,7 @@ pub struct Progress<'a> {
 /// How far a transaction moves the position, and what it counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Advance<'a> {
-    /// The owner; if it is not the owner any more the commit fails with [`ErrorClass::Fenced`].
+    /// The owner; if it is not the owner any more the commit fails with [`ErrorClass::Fenced`](super::ErrorClass::Fenced).
     pub owner: &'a Ownership,
     /// How far the partition is with it.
     pub progress: Progress<'a>,

@@ -12,8 +12,8 @@ use super::{Delivery, KEEP_TRYING, OutgoingEvent, Sink};
 use crate::error::{BoxError, Outcome, Result, describe};
 use crate::inbox::RetryPolicy;
 
-/// Delivers one event. The error says what happens next, as in handlers: [`crate::reject`] parks the event,
-/// [`crate::retry_after`] says when to try again, anything else is tried again with backoff.
+/// Delivers one event. The error says what happens next, as in handlers: [`reject`](crate::error::reject) parks the event,
+/// [`retry_after`](crate::error::retry_after) says when to try again, anything else is tried again with backoff.
 pub trait Deliver: Send + Sync + 'static {
     /// Delivers the event. It may get the same event again, with the same id.
     fn deliver(&self, event: &OutgoingEvent) -> impl Future<Output = Result> + Send;
