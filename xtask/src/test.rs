@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test, against real services.
 
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // Before the services: a compile error should not wait for Kafka.
     if !args.extra.iter().any(|arg| arg == "--doc") {
         eprintln!("xtask: building the tests");
-        let status = process::run(cargo::command("test").arg("--no-run").args(&test))?;
+        let status = process::run(cargo_test().arg("--no-run").args(&test))?;
         if !status.success() {
             bail!("the tests do not build ({status})");
         }
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.keep {
         services.keep_dir();
     }
-    let status = process::run(cargo::command("test").args(&test).envs(services.env()))?;
+    let status = process::run(cargo_test().args(&test).envs(services.env()))?;
     drop(services);
     if !status.success() {
         bail!("tests failed ({status}); what was started is stopped");
@@ -50,6 +51,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         start.elapsed().as_secs_f64()
     );
     Ok(())
+}
+
+/// Builds where everything else is built, and leaves the programs elsewhere: the `oncebox` of the tests, with its fail points,
+/// must not lie where people look for the one of `cargo build --release`.
+fn cargo_test() -> Command {
+    let target = cargo::target_dir();
+    let mut command = cargo::command("test");
+    command.arg("--config").arg(format!("build.build-dir={target:?}"));
+    command.arg("--target-dir").arg(target.join("test"));
+    command
 }
 
 /// With `--workspace`, cargo ignores `--package`: leave it out when the caller has chosen.

@@ -71,7 +71,7 @@
 //! | `source.rs`, `source/reader.rs` | the source; its thread and the loop |
 //! | `source/callbacks.rs`, `source/rebalance.rs` | what the group asks; taking over partitions and giving them back |
 //! | `source/begin.rs`, `source/assignment.rs` | where a partition begins; telling librdkafka to fetch it |
-//! | `source/deliver.rs`, `source/record.rs` | from the queue of a partition to the engine |
+//! | `source/deliver.rs` | from the queue of a partition to the engine |
 //! | `source/commit.rs` | from the engine to the group's offsets |
 //! | `source/survey.rs`, `source/recheck.rs` | is it still the same log, and are the next messages still there? |
 //! | `source/statistics.rs`, `source/health.rs` | brokers, lag, `/healthz` |
@@ -79,7 +79,7 @@
 //! | `sink.rs`, `sink/batch.rs` | the sink; what is sent together, and what became of each event |
 //! | `sink/pool.rs`, `sink/producer.rs`, `sink/reports.rs` | the producers, one batch each, and their delivery reports |
 //! | `sink/blocking.rs` | calls of librdkafka that block, off the runtime |
-//! | `sink/topics.rs`, `sink/failure.rs`, `sink/trouble.rs` | topics that exist; whose fault a failure is; warnings |
+//! | `sink/failure.rs`, `sink/trouble.rs` | whose fault a failure is; warnings |
 //!
 //! A record goes `reader` → `deliver` → `record` → the engine → `commit`.
 

@@ -8,7 +8,6 @@ mod producer;
 mod reports;
 #[cfg(test)]
 mod stall_tests;
-mod topics;
 mod trouble;
 
 use std::fmt;
@@ -21,7 +20,6 @@ use crate::error::Error;
 use crate::settings::Kafka;
 use batch::Batch;
 use pool::Pool;
-use topics::Topics;
 
 /// How many batches may be under way at once: each has a producer of its own.
 const MAX_BATCHES: usize = 4;
@@ -39,7 +37,6 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// its topic allows, is given up.
 pub struct KafkaSink {
     pool: Pool,
-    topics: Topics,
 }
 
 impl KafkaSink {
@@ -48,12 +45,11 @@ impl KafkaSink {
     }
 
     fn with_stall(kafka: Kafka, stall: Duration) -> Self {
-        Self { pool: Pool::new(kafka, MAX_BATCHES, stall), topics: Topics::default() }
+        Self { pool: Pool::new(kafka, MAX_BATCHES, stall) }
     }
 
     async fn publish(&self, topic: &str, events: &[OutgoingEvent]) -> Result<Vec<Delivery>, Error> {
         let mut leased = self.pool.lease(topic).await?;
-        self.topics.make_sure_of(topic, leased.producer()).await?;
         let mut batch = Batch::new(events);
         while let Some(run) = batch.next_run() {
             if leased.producer().is_spent() {
@@ -62,11 +58,11 @@ impl KafkaSink {
             let reports = leased.producer().send(run.iter().map(|at| &events[*at])).await?;
             let taken_in = batch.take_in(&run, &reports);
             if leased.producer().has_stalled() && batch.undecided() > 0 {
-                self.topics.forget(topic);
+                self.pool.forget(topic);
                 return self.stalled(topic, batch);
             }
             if let Err(code) = taken_in {
-                self.topics.forget(topic);
+                self.pool.forget(topic);
                 let stopped_by = leased.producer().stopped_by();
                 return Err(failure::of_batch(topic, batch.undecided(), events.len(), code, stopped_by));
             }

@@ -10,7 +10,6 @@ mod partition;
 mod reader;
 mod rebalance;
 mod recheck;
-mod record;
 mod statistics;
 mod survey;
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Claim, Claimed, ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{Claim, ErrorClass, StoreError, StoreResult};
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
@@ -14,16 +14,16 @@ use crate::txn::PgTxn;
 
 const DOING: &str = "claiming receipts";
 
-/// Opens a transaction and writes the receipts into it.
+/// Writes the receipts: which of them were not there before, and which have the key of another message's receipt.
 pub(crate) async fn claim(
     store: &PgStore,
+    conn: &mut PgConnection,
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
-) -> StoreResult<Claimed<PgTxn>> {
-    let mut txn = store.begin().await?;
-    let fresh = insert(store, &mut txn, consumer, claims).await?;
-    let collisions = collisions(store, &mut txn, consumer, claims, &fresh).await?;
-    Ok(Claimed { txn, fresh, collisions })
+) -> StoreResult<(Vec<bool>, Vec<usize>)> {
+    let fresh = insert(store, conn, consumer, claims).await?;
+    let collisions = collisions(store, conn, consumer, claims, &fresh).await?;
+    Ok((fresh, collisions))
 }
 
 /// [`claim`] in a transaction of somebody else.
@@ -38,13 +38,12 @@ pub(crate) async fn claim_within(
     if !conn.is_in_transaction() {
         return Err(refused("the connection is not in a transaction: call `begin` on it first".to_owned()));
     }
-    let fresh = insert(store, conn, consumer, claims).await?;
-    let collisions = collisions(store, conn, consumer, claims, &fresh).await?;
-    if let Some(claim) = collisions.first().and_then(|at| claims.get(*at)) {
+    let (fresh, collisions) = claim(store, conn, consumer, claims).await?;
+    if let Some(other) = collisions.first().and_then(|at| claims.get(*at)) {
         return Err(refused(format!(
             "message {:?} of consumer {consumer} was not applied, but its receipt belongs to another message. Ids \
              that collide are made on purpose: look at who sends them, and give the message another id",
-            claim.message_id
+            other.message_id
         )));
     }
     Ok(fresh)

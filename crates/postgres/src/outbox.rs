@@ -11,7 +11,6 @@ mod emit_as_begun;
 mod lease;
 mod left_behind;
 mod read;
-mod row;
 pub(crate) mod status;
 mod sweep;
 mod waiting;

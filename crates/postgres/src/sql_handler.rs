@@ -39,7 +39,7 @@ use function::Function;
 /// `SELECT set_config('search_path', :tenant, true)` does. What it sets ends with the transaction.
 ///
 /// A message is rejected, without another attempt, if a statement touches another number of rows than its rule allows, or
-/// if it carries something that PostgreSQL cannot hold: a payload that is no JSON, a key that is no text.
+/// if it carries something that PostgreSQL cannot hold: a payload that is not JSON, a key that is not text.
 pub struct SqlHandler {
     store: PgStore,
     function: Function,

@@ -17,7 +17,7 @@ use crate::session::Sessions;
 pub(crate) type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
 /// How much longer than the server's own limit we wait before a silent connection is given up.
-const GRACE: Duration = Duration::from_secs(30);
+const SILENCE_GRACE: Duration = Duration::from_secs(30);
 
 /// Receipts, positions, dead letters and the outbox in PostgreSQL 14 or newer. Cheap to clone.
 #[derive(Clone)]
@@ -75,7 +75,7 @@ impl PgStore {
         pooler: bool,
         by_day: bool,
     ) -> Self {
-        let patience = (!limits.statement.is_zero()).then(|| limits.statement + GRACE);
+        let patience = (!limits.statement.is_zero()).then(|| limits.statement + SILENCE_GRACE);
         let (begin, begin_relay) = (limits.begin(), limits.begin_relay());
         Self { inner: Arc::new(Inner { pools, sessions, begin, begin_relay, patience, pooler, by_day }) }
     }

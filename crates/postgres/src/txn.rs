@@ -18,7 +18,12 @@ impl Store for PgStore {
     type Txn = PgTxn;
 
     async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<PgTxn>> {
-        self.patiently("claiming receipts", claim::claim(self, consumer, claims)).await
+        self.patiently("claiming receipts", async {
+            let mut txn = self.begin().await?;
+            let (fresh, collisions) = claim::claim(self, &mut txn, consumer, claims).await?;
+            Ok(Claimed { txn, fresh, collisions })
+        })
+        .await
     }
 
     async fn claim_within(

@@ -8,11 +8,11 @@ use std::collections::HashSet;
 
 use oncebox_core::error::BoxError;
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Claim, Claimed, ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{Claim, ErrorClass, StoreError, StoreResult};
 use sqlx::{Row, SqliteConnection};
 
 use crate::classify::{Context, is_plain_error};
-use crate::store::{Query, SqliteStore};
+use crate::store::Query;
 use crate::time::now;
 use crate::txn::SqliteTxn;
 
@@ -32,20 +32,19 @@ macro_rules! insert {
 
 const INSERT: &str = concat!(insert!(), " DO NOTHING");
 
-/// Opens a transaction and writes the receipts into it. It holds the write lock, so nobody can come in between the look and
-/// the insert.
+/// Writes the receipts: which of them were not there before, and which have the key of another message's receipt. The
+/// transaction holds the write lock, so nobody can come in between the look and the insert.
 pub(crate) async fn claim(
-    store: &SqliteStore,
+    txn: &mut SqliteConnection,
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
-) -> StoreResult<Claimed<SqliteTxn>> {
-    let mut txn = store.begin().await?;
+) -> StoreResult<(Vec<bool>, Vec<usize>)> {
     let mut fresh = vec![true; claims.len()];
     if claims.is_empty() {
-        return Ok(Claimed { txn, fresh, collisions: Vec::new() });
+        return Ok((fresh, Vec::new()));
     }
     let packed = Packed::new(consumer, claims)?;
-    let (known, collisions) = packed.known(&mut txn).await?;
+    let (known, collisions) = packed.known(txn).await?;
     for at in &known {
         fresh[*at] = false;
     }
@@ -56,7 +55,7 @@ pub(crate) async fn claim(
             return Err(impossible(format!("{written} receipts were written instead of {expected}")));
         }
     }
-    Ok(Claimed { txn, fresh, collisions })
+    Ok((fresh, collisions))
 }
 
 const INSERT_AND_TELL: &str = concat!(insert!(), " DO NOTHING RETURNING key");

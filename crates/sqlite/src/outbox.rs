@@ -6,7 +6,6 @@ mod emit;
 mod lease;
 mod left_behind;
 mod read;
-mod row;
 pub(crate) mod status;
 mod sweep;
 mod waiting;

@@ -26,7 +26,7 @@ use each::Each;
 /// A statement emits an event with a plain `INSERT INTO oncebox_outbox (topic, key, payload, causation_id) VALUES (…, :id)`.
 ///
 /// A message is rejected, without another attempt, if a statement touches another number of rows than its rule allows, or
-/// if a statement uses something of it that is not what it should be: a payload that is no JSON, a key that is no text.
+/// if a statement uses something of it that is not what it should be: a payload that is not JSON, a key that is not text.
 #[derive(Debug)]
 pub struct SqlHandler {
     plan: Plan,

@@ -19,7 +19,9 @@ impl Store for SqliteStore {
     type Txn = SqliteTxn;
 
     async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<SqliteTxn>> {
-        claim::claim(self, consumer, claims).await
+        let mut txn = self.begin().await?;
+        let (fresh, collisions) = claim::claim(&mut txn, consumer, claims).await?;
+        Ok(Claimed { txn, fresh, collisions })
     }
 
     async fn claim_within(

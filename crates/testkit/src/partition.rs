@@ -7,7 +7,7 @@ use oncebox_core::message::Record;
 use oncebox_core::source::{Intake, Known, OnSettled, OpenStream, Stream, start_at};
 
 /// How long anything may take that takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(40);
+const WAIT_LIMIT: Duration = Duration::from_secs(40);
 
 /// Partition 0 of a topic, taken over by the engine. It belongs to this process until it is closed, or until somebody else
 /// takes it over.
@@ -74,7 +74,7 @@ impl Partition {
     pub async fn close(&self) {
         self.stream.close();
         let stream = self.stream.clone();
-        let closed = tokio::task::spawn_blocking(move || stream.wait_closed(PATIENCE)).await;
+        let closed = tokio::task::spawn_blocking(move || stream.wait_closed(WAIT_LIMIT)).await;
         assert!(closed.is_ok_and(|closed| closed), "the work in flight does not end");
     }
 }
@@ -84,7 +84,7 @@ impl Partition {
 /// # Panics
 /// If it does not.
 pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;

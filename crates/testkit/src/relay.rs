@@ -7,7 +7,7 @@ use oncebox_core::store::{EventFilter, EventState, OutboxAdmin, OutboxEntry};
 use tokio_util::sync::CancellationToken;
 
 /// How long a relay may take to publish what a test has written.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// How many events are looked at.
 const PAGE: u32 = 1000;
@@ -19,10 +19,10 @@ const PAGE: u32 = 1000;
 pub async fn drain<S: OutboxAdmin>(store: &S, relay: Relay<S>) {
     let stop = CancellationToken::new();
     let running = tokio::spawn(relay.serve(stop.clone()));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_LIMIT;
     while !is_empty(store).await {
         if Instant::now() > deadline {
-            panic!("still in the outbox after {PATIENCE:?}:\n{}", waiting(store).await);
+            panic!("still in the outbox after {WAIT_LIMIT:?}:\n{}", waiting(store).await);
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

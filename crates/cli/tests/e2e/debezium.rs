@@ -38,7 +38,7 @@ const ORDERS: [Event; 6] = [
     order("01a1e1d4-5342-7fa6-a182-8e00629dc25b", b"sku-3", br#"{"sku":"sku-3","qty":1,"seq":2}"#),
 ];
 
-/// Events that are no orders: a tombstone, bytes without a key, an empty payload under a key that is no text.
+/// Events that are not orders: a tombstone, bytes without a key, an empty payload under a key that is not text.
 const ODD: [Event; 3] = [
     Event { payload: None, headers: b"{}", ..order("01a1e1d2-7195-7a28-85a6-d238e70fc47a", b"sku-2", b"") },
     Event {

@@ -58,7 +58,7 @@ async fn no_text_of_a_message_is_obeyed_by_a_terminal_or_forges_a_line_of_the_lo
             ..Odd::default()
         };
         world.topic.send_odd(&odd);
-        // Another whose payload is no JSON either.
+        // Another whose payload is not JSON either.
         let headers = [("event_id", Some(b"plain".as_slice()))];
         world.topic.send_odd(&Odd { payload: Some(HOSTILE.as_bytes()), headers: &headers, ..odd });
 

@@ -1,4 +1,4 @@
-//! What Kafka allows and few expect: tombstones, null keys, headers twice, bytes that are no text.
+//! What Kafka allows and few expect: tombstones, null keys, headers twice, bytes that are not text.
 
 use crate::support::config::Inbox;
 use crate::support::database::Kind;
@@ -88,7 +88,7 @@ async fn odd_records_with_a_payload_of_bytes() {
         };
         assert_eq!(header("second", 0).await, "\"2\"", "the last one of a name counts");
         assert_eq!(header("headers", 2).await, "null");
-        assert!(header("headers", 1).await.contains("base64"), "bytes that are no text are still there");
+        assert!(header("headers", 1).await.contains("base64"), "bytes that are not text are still there");
         assert_eq!(header("tombstone", 1).await, "missing");
 
         let errors = world.dead("error").await;

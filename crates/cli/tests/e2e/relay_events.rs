@@ -144,7 +144,7 @@ async fn an_event_tells_where_it_comes_from() {
     }
 }
 
-/// Events with everything that can be written: bytes that are no text, no payload, no key, headers of their own.
+/// Events with everything that can be written: bytes that are not text, no payload, no key, headers of their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_events_arrive_as_they_were_written() {
     let world = World::with_relay(1).await;

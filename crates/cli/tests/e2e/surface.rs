@@ -103,7 +103,7 @@ async fn json_logs_are_json() {
     let mut given_up = 0;
     for line in daemon.stop().lines() {
         let entry: serde_json::Value =
-            serde_json::from_str(line).unwrap_or_else(|e| panic!("a log line is no JSON ({e}): {line}"));
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("a log line is not JSON ({e}): {line}"));
         let text = entry["message"].as_str().unwrap_or_else(|| panic!("no message: {line}"));
         assert_eq!(line.matches("\"message\":").count(), 1, "two messages: {line}");
         given_up += usize::from(text.contains("the message is given up"));

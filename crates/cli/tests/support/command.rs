@@ -66,7 +66,7 @@ impl Answer {
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout)
-            .unwrap_or_else(|e| panic!("stdout is no JSON document ({e}):\n{self}"))
+            .unwrap_or_else(|e| panic!("stdout is not a JSON document ({e}):\n{self}"))
     }
 
     /// Fails unless stderr contains all of these.

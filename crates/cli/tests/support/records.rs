@@ -9,7 +9,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::topic::{Topic, config};
 
-const ANSWER: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A record, as a consumer sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Topic {
         consumer.assign(&list).expect("partitions");
         let mut left: i64 = self.ends().iter().sum();
         let mut records = Vec::new();
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         while left > 0 {
             assert!(Instant::now() < deadline, "{left} records of {} do not come", self.name);
             let Some(message) = consumer.poll(Duration::from_millis(200)) else { continue };

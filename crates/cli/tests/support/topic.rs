@@ -14,7 +14,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use super::orders::Order;
 use super::service;
 
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A topic, and a producer for it.
 pub(crate) struct Topic {
@@ -40,7 +40,8 @@ impl Topic {
     pub(crate) async fn create(name: &str, partitions: i32) -> Self {
         let brokers = service("ONCEBOX_TEST_KAFKA");
         let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
-        let options = AdminOptions::new().operation_timeout(Some(ANSWER)).request_timeout(Some(ANSWER));
+        let options =
+            AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT)).request_timeout(Some(ANSWER_TIMEOUT));
         let created = admin(&brokers).create_topics([&new], &options).await.expect("Kafka answers");
         assert!(created.iter().all(Result::is_ok), "creating {name}: {created:?}");
         let (producer, client) = clients(&brokers);
@@ -52,7 +53,7 @@ impl Topic {
     /// The broker answers that the topic exists a moment before every partition has a leader.
     async fn wait_for_leaders(&self) {
         super::eventually("the topic has leaders", async || {
-            (0..self.partitions).all(|p| self.client.fetch_watermarks(&self.name, p, ANSWER).is_ok())
+            (0..self.partitions).all(|p| self.client.fetch_watermarks(&self.name, p, ANSWER_TIMEOUT).is_ok())
         })
         .await;
     }
@@ -100,7 +101,7 @@ impl Topic {
     }
 
     fn flush(&self) {
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         while self.producer.in_flight_count() > 0 {
             assert!(Instant::now() < deadline, "Kafka does not take the messages");
             self.producer.poll(Duration::from_millis(10));
@@ -109,7 +110,7 @@ impl Topic {
 
     /// One past the newest offset of a partition.
     pub(crate) fn end(&self, partition: i32) -> i64 {
-        self.client.fetch_watermarks(&self.name, partition, ANSWER).expect("watermarks").1
+        self.client.fetch_watermarks(&self.name, partition, ANSWER_TIMEOUT).expect("watermarks").1
     }
 
     /// The ends of all partitions.
@@ -120,7 +121,7 @@ impl Topic {
     /// Gives the topic more partitions.
     pub(crate) async fn grow(&mut self, partitions: i32) {
         let new = NewPartitions::new(&self.name, usize::try_from(partitions).expect("a number"));
-        let options = AdminOptions::new().operation_timeout(Some(ANSWER));
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT));
         let grown = admin(&self.brokers).create_partitions([&new], &options).await.expect("Kafka answers");
         assert!(grown.iter().all(Result::is_ok), "growing {}: {grown:?}", self.name);
         self.partitions = partitions;
@@ -134,7 +135,8 @@ impl Topic {
         self.delete().await;
         super::eventually("the topic is gone", async || !self.exists(&self.name)).await;
         let new = NewTopic::new(&self.name, self.partitions, TopicReplication::Fixed(1));
-        let options = AdminOptions::new().operation_timeout(Some(ANSWER)).request_timeout(Some(ANSWER));
+        let options =
+            AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT)).request_timeout(Some(ANSWER_TIMEOUT));
         super::eventually("the topic is there again", async || {
             let created = admin(&self.brokers).create_topics([&new], &options).await.expect("Kafka answers");
             created.iter().all(Result::is_ok)
@@ -148,7 +150,7 @@ impl Topic {
     pub(crate) fn committed(&self, group: &str) -> Vec<Option<i64>> {
         let mut list = TopicPartitionList::new();
         list.add_partition_range(&self.name, 0, self.partitions - 1);
-        let answer = self.member(group).committed_offsets(list, ANSWER).expect("committed offsets");
+        let answer = self.member(group).committed_offsets(list, ANSWER_TIMEOUT).expect("committed offsets");
         (0..self.partitions)
             .map(|partition| match answer.find_partition(&self.name, partition)?.offset() {
                 Offset::Offset(offset) => Some(offset),
@@ -170,14 +172,14 @@ impl Topic {
     pub(crate) async fn delete_before(&self, partition: i32, offset: i64) {
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(&self.name, partition, Offset::Offset(offset)).expect("an offset");
-        let options = AdminOptions::new().operation_timeout(Some(ANSWER));
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT));
         let answer = admin(&self.brokers).delete_records(&list, &options).await.expect("Kafka answers");
         assert!(answer.elements().iter().all(|e| e.error().is_ok()), "deleting records: {answer:?}");
     }
 
     /// Whether Kafka knows a topic.
     pub(crate) fn exists(&self, topic: &str) -> bool {
-        let metadata = self.client.fetch_metadata(None, ANSWER).expect("metadata");
+        let metadata = self.client.fetch_metadata(None, ANSWER_TIMEOUT).expect("metadata");
         metadata.topics().iter().any(|known| known.name() == topic)
     }
 

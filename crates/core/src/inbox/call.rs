@@ -118,7 +118,17 @@ pub(crate) struct Cause {
     pub(crate) traceparent: Option<String>,
 }
 
-/// Runs the handlers of a consumer; also says whether they have written events.
+/// Calls the handler of a consumer on these messages; also says whether it has written events.
+pub(crate) async fn call<S: Store>(
+    consumer: &ConsumerName,
+    handler: &impl Apply<S>,
+    conn: &mut S::Conn,
+    messages: &[Message],
+) -> (Result<(), Failure>, bool) {
+    scope(consumer, handler.apply(conn, messages)).await
+}
+
+/// Runs what a handler of this consumer does; also says whether it has written events.
 pub(crate) async fn scope<F: Future>(consumer: &ConsumerName, work: F) -> (F::Output, bool) {
     let current = Current { consumer: consumer.clone(), message: None, events: false };
     let work = async {

@@ -74,7 +74,7 @@ pub async fn replay<S: InboxStore, A: Apply<S>>(
     }
     // Not beside a message that is suspected of ending the process.
     let turn = Turn::of_process().beside_others().await;
-    let (applied, events) = call::scope(consumer, apply.apply(&mut txn, &[message])).await;
+    let (applied, events) = call::call(consumer, apply, &mut txn, &[message]).await;
     drop(turn);
     match applied {
         Ok(()) => {

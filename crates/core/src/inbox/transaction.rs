@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use super::Engine;
 use super::call;
-use super::handler::Apply;
 use super::item::Item;
 use super::letters::{collision_letter, unfit_letter};
 use super::partition::Partition;
@@ -49,7 +48,7 @@ pub(crate) enum Trouble {
     Failed { at: Option<usize>, error: BoxError },
     /// The (single) message has ended the process too often, and no message may be given up.
     KeepsCrashing(String),
-    /// The partition has to be taken over anew, by whomever, although it is still ours.
+    /// The partition has to be taken over anew, by whoever comes next, although it is still ours.
     BeginAnew(String),
     /// A probe found only a copy, or the stream closes.
     NothingToTry,
@@ -161,7 +160,7 @@ impl<S: InboxStore> Engine<S> {
 
         let prepared = self.set_aside(&mut txn, partition, task, &mut fresh, &mut letters).await;
         let (result, events) = match prepared {
-            Ok(()) => call::scope(&self.consumer, self.run_handler(&mut txn, &fresh)).await,
+            Ok(()) => self.run_handler(&mut txn, &fresh).await,
             Err(trouble) => (Err(trouble), false),
         };
         let result = match result {
@@ -223,17 +222,20 @@ impl<S: InboxStore> Engine<S> {
         Trouble::from(error).of_the_handler()
     }
 
-    async fn run_handler(&self, txn: &mut S::Txn, fresh: &[(usize, Message)]) -> Result<(), Trouble> {
+    /// Also says whether the handler has written events.
+    async fn run_handler(&self, txn: &mut S::Txn, fresh: &[(usize, Message)]) -> (Result<(), Trouble>, bool) {
         if fresh.is_empty() {
-            return Ok(());
+            return (Ok(()), false);
         }
         failpoint("before-handler");
         let messages: Vec<Message> = fresh.iter().map(|(_, message)| message.clone()).collect();
-        self.apply.apply(txn, &messages).await.map_err(|failure| {
+        let (applied, events) = call::call(&self.consumer, &self.apply, txn, &messages).await;
+        let applied = applied.map_err(|failure| {
             let class = S::classify(failure.error.as_ref() as &(dyn Error + 'static));
             let at = failure.at.and_then(|at| fresh.get(at)).map(|(item, _)| *item);
             Trouble::new(class, at, failure.error).of_the_handler()
-        })
+        });
+        (applied, events)
     }
 }
 

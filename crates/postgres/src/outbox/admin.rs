@@ -6,7 +6,7 @@ use oncebox_core::outbox::events_committed;
 use oncebox_core::store::{EventFilter, EventState, OutboxEntry, StoreResult};
 
 use super::left_behind::free_left_behind;
-use super::row::{self, event_columns};
+use super::read::{self, event_columns};
 use crate::classify::Context;
 use crate::store::{PgStore, Query};
 use crate::time::milliseconds;
@@ -53,7 +53,7 @@ pub(super) async fn events(store: &PgStore, filter: &EventFilter) -> StoreResult
     let mut txn = store.begin_aside().await?;
     let rows = bound(LIST, filter).fetch_all(&mut *txn).await.context(doing)?;
     txn.rollback().await;
-    rows.iter().map(row::entry).collect::<sqlx::Result<_>>().context(doing)
+    rows.iter().map(read::entry).collect::<sqlx::Result<_>>().context(doing)
 }
 
 /// Their attempts begin anew, so that a sink that gives up after some does not do so at once. What waits behind another

@@ -9,7 +9,7 @@ use oncebox_core::store::StoreResult;
 use sqlx::postgres::PgRow;
 
 use super::read::Wanted;
-use super::row::event_columns;
+use super::read::event_columns;
 use crate::classify::Context;
 use crate::store::PgStore;
 use crate::txn::PgTxn;

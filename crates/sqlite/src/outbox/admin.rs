@@ -8,7 +8,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
 use super::read::is_held;
-use super::row::{self, columns};
+use super::read::{self, columns};
 use super::waiting::{self, behind};
 use super::{json, left_behind};
 use crate::classify::Context;
@@ -40,7 +40,7 @@ pub(super) async fn events(store: &SqliteStore, filter: &EventFilter) -> StoreRe
 
 fn entry(row: &SqliteRow) -> StoreResult<OutboxEntry> {
     let doing = "reading events";
-    let event = row::read(row)?.event;
+    let event = read::event(row)?.event;
     let (state, state_at_ms) = state(row).context(doing)?;
     Ok(OutboxEntry {
         event,

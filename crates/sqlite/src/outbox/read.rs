@@ -3,16 +3,30 @@
 //! Everything here reads in one snapshot of a reading connection. Only when something must be put aside (events that wait
 //! behind a held one, events that nobody can read) the writer is asked.
 
+use bytes::Bytes;
 use oncebox_core::inbox::BatchBounds;
-use oncebox_core::store::{StoreResult, StoredEvent};
+use oncebox_core::message::Headers;
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult, StoredEvent, headers_json};
+use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
 use super::json;
-use super::row::{self, columns};
 use super::waiting::{self, Aside};
 use crate::classify::Context;
 use crate::store::SqliteStore;
 use crate::time::now;
+
+/// The columns that [`event`] wants, of the outbox under the name `o`.
+macro_rules! columns {
+    () => {
+        concat!(
+            "o.seq, o.id, o.topic, o.key, o.payload, o.headers, o.causation_id, o.attempts, ",
+            $crate::time::millis!("o.created_at"),
+            " AS created_at_ms"
+        )
+    };
+}
+pub(super) use columns;
 
 const LOOKING: &str = "looking for events to publish";
 
@@ -103,7 +117,7 @@ pub(super) async fn ready(store: &SqliteStore, shards: &[u16]) -> StoreResult<Ve
     let mut conn = store.reader().await?;
     let query = sqlx::query(READY).bind(json(shards.iter().copied()));
     let rows = query.fetch_all(&mut *conn).await.context(LOOKING)?;
-    let pair = |row: &sqlx::sqlite::SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
+    let pair = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
     rows.iter().map(pair).collect::<sqlx::Result<_>>().context(LOOKING)
 }
 
@@ -152,7 +166,7 @@ async fn look(
     let rows = sqlx::query(FETCH).bind(chosen).bind(bytes).fetch_all(conn).await.context(LOOKING)?;
     let mut events = Vec::with_capacity(rows.len());
     for row in &rows {
-        let read = row::read(row)?;
+        let read = event(row)?;
         if read.readable {
             events.push(read.event);
         } else {
@@ -189,4 +203,37 @@ pub(super) fn oldest_ready(shards: usize) -> String {
     };
     let parts: Vec<String> = (0..shards).map(part).collect();
     parts.join(" UNION ALL ") + " ORDER BY seq LIMIT ?2"
+}
+
+/// An event as it lies there. Not readable if an application wrote headers by hand that cannot be read; then it has none here.
+pub(super) struct ReadEvent {
+    pub(super) event: StoredEvent,
+    pub(super) readable: bool,
+}
+
+/// Reads a row of [`columns!`] back.
+pub(super) fn event(row: &SqliteRow) -> StoreResult<ReadEvent> {
+    let seq: i64 = row.try_get("seq").context("reading an event")?;
+    let doing = format!("reading event {seq} of the outbox");
+    let id: String = row.try_get("id").context(&doing)?;
+    let id = id.parse().map_err(|error| StoreError::new(ErrorClass::Failed, doing.as_str(), error))?;
+    read_event(row, seq, id).context(&doing)
+}
+
+fn read_event(row: &SqliteRow, seq: i64, id: uuid::Uuid) -> sqlx::Result<ReadEvent> {
+    let bytes = |column: &str| row.try_get::<Option<Vec<u8>>, _>(column).map(|bytes| bytes.map(Bytes::from));
+    let headers: Option<Headers> = headers_json::from_either(row.try_get("headers")?);
+    let readable = headers.is_some();
+    let event = StoredEvent {
+        seq,
+        id,
+        topic: row.try_get::<&str, _>("topic")?.into(),
+        key: bytes("key")?,
+        payload: bytes("payload")?,
+        headers: headers.unwrap_or_default(),
+        created_at_ms: row.try_get::<Option<i64>, _>("created_at_ms")?.unwrap_or_default(),
+        causation_id: row.try_get("causation_id")?,
+        attempts: row.try_get("attempts")?,
+    };
+    Ok(ReadEvent { event, readable })
 }

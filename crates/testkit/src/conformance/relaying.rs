@@ -19,7 +19,7 @@ pub(super) const HOUR: Duration = Duration::from_secs(3600);
 /// Bounds that no test reaches unless it wants to.
 pub(super) const WIDE: BatchBounds = BatchBounds { messages: 10_000, bytes: 64 * 1024 * 1024 };
 /// How long a property waits for what must happen soon.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A database with a relay that owns all its shards.
 pub(super) struct Relaying<T: Subject> {
@@ -164,13 +164,13 @@ pub(super) async fn eventually<R, F>(what: &str, mut ask: impl FnMut() -> F) -> 
 where
     F: Future<Output = Result<Option<R>, BoxError>>,
 {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_LIMIT;
     loop {
         if let Some(answer) = ask().await? {
             return Ok(answer);
         }
         if Instant::now() > deadline {
-            return Err(format!("{what}: not within {} seconds", PATIENCE.as_secs()).into());
+            return Err(format!("{what}: not within {} seconds", WAIT_LIMIT.as_secs()).into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

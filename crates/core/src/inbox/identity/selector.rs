@@ -36,7 +36,7 @@ pub enum Selector {
     Coordinates,
 }
 
-/// Why a text is no selector.
+/// Why a text is not a selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}; allowed are key, header:NAME, json:/POINTER, cloudevents and coordinates")]
 pub struct SelectorSyntaxError {
@@ -183,7 +183,7 @@ impl FromStr for Selector {
                 "coordinates" => Ok(Self::Coordinates),
                 "header" => refuse("`header` needs a name, as in header:event_id".to_owned()),
                 "json" => refuse("`json` needs a pointer, as in json:/order/id".to_owned()),
-                _ => refuse(format!("`{text}` is no selector")),
+                _ => refuse(format!("`{text}` is not a selector")),
             },
             Some(("header", "")) => refuse("the header name is empty".to_owned()),
             Some(("header", name)) => Ok(Self::Header(name.to_owned())),
@@ -191,7 +191,7 @@ impl FromStr for Selector {
                 Ok(()) => Ok(Self::Json(pointer.to_owned())),
                 Err(problem) => refuse(problem.to_owned()),
             },
-            Some(_) => refuse(format!("`{text}` is no selector")),
+            Some(_) => refuse(format!("`{text}` is not a selector")),
         }
     }
 }

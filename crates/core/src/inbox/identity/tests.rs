@@ -37,9 +37,9 @@ fn selectors_read_back_as_they_are_written() {
 #[test]
 fn a_wrong_selector_is_told_what_is_allowed() {
     for (text, part) in [
-        ("", "`` is no selector"),
-        ("random", "`random` is no selector"),
-        ("Key", "`Key` is no selector"),
+        ("", "`` is not a selector"),
+        ("random", "`random` is not a selector"),
+        ("Key", "`Key` is not a selector"),
         ("header", "needs a name"),
         ("header:", "name is empty"),
         ("json", "needs a pointer"),
@@ -47,7 +47,7 @@ fn a_wrong_selector_is_told_what_is_allowed() {
         ("json:id", "begins with `/`"),
         ("json:/a~2", "`~0`"),
         ("json:/a~", "`~0`"),
-        ("path:/x", "is no selector"),
+        ("path:/x", "is not a selector"),
     ] {
         let error = text.parse::<Selector>().unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
