@@ -20,8 +20,7 @@ pub(crate) fn init(format: LogFormat, filter: Option<&str>, command: &Command) -
         Command::Run => "info,sqlx=warn",
         _ => "warn",
     };
-    let wanted: Vec<&str> = filter.unwrap_or(default).split(',').filter(|part| !part.is_empty()).collect();
-    let targets: Targets = wanted.join(",").parse().map_err(|e| format!("--log: {e}"))?;
+    let targets = targets(filter.unwrap_or(default))?;
     let colours = format == LogFormat::Text && io::stderr().is_terminal();
     let lines = fmt::layer()
         .with_writer(Lines { format, colours })
@@ -35,6 +34,21 @@ pub(crate) fn init(format: LogFormat, filter: Option<&str>, command: &Command) -
         LogFormat::Json => logs.with(lines.json().flatten_event(true)).init(),
     }
     Ok(())
+}
+
+/// What `--log` asks for. `Targets` takes nearly any text for a target; what can never match is a mistake.
+fn targets(filter: &str) -> Result<Targets, String> {
+    let parts: Vec<&str> = filter.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    let of_a_target = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-');
+    for part in &parts {
+        let (target, level) = part.split_once('=').unwrap_or((part, "trace"));
+        if target.is_empty() || level.is_empty() || !target.chars().all(of_a_target) {
+            return Err(format!(
+                "--log: {part:?} is neither a level nor TARGET=LEVEL, such as \"info,oncebox_kafka=debug\""
+            ));
+        }
+    }
+    parts.join(",").parse().map_err(|e| format!("--log: {e}"))
 }
 
 /// Makes a writer for each event.
@@ -107,6 +121,18 @@ mod tests {
     use super::*;
 
     const HOSTILE: &str = "2026-01-01T00:00:00Z  WARN oncebox: id=a\u{1b}[2J\nERROR forged\u{9b}\n";
+
+    #[test]
+    fn a_filter_that_can_never_match_is_refused() {
+        for right in
+            ["info", " info", "info, sqlx=warn", "oncebox_core::inbox=debug,", "off", "warn,rdkafka=error"]
+        {
+            assert!(targets(right).is_ok(), "{right:?}");
+        }
+        for wrong in ["[span]=debug", "(x", "oncebox=", "=info", "a b=info", "oncebox=loud", "a=b=c"] {
+            assert!(targets(wrong).is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn an_event_is_one_line_and_nothing_in_it_is_obeyed() {

@@ -36,9 +36,8 @@ impl Secret {
             return "***".to_owned();
         };
         // A password with an unescaped `@`, `/` or `?` makes a URL ambiguous. Everything up to the last `@` is taken for
-        // credentials: hiding a bit of the address is better than showing a bit of the password. The path of a file has none.
-        let at = if rest.starts_with('/') { None } else { rest.rfind('@') };
-        let (credentials, address) = at.map_or(("", rest), |at| rest.split_at(at));
+        // credentials: hiding a bit of the address is better than showing a bit of the password.
+        let (credentials, address) = rest.rfind('@').map_or(("", rest), |at| rest.split_at(at));
         let user = credentials.split_once(':').map_or(credentials, |(user, _)| user);
         let hidden = if user.len() < credentials.len() { ":***" } else { "" };
         format!("{scheme}://{user}{hidden}{}", redact_query(address))

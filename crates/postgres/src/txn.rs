@@ -78,7 +78,7 @@ impl PgStore {
 }
 
 /// Ends a message that has nothing else to fail in an aborted transaction, or in none.
-const STILL_OPEN: &str = "SELECT oncebox_still_open()";
+pub(crate) const STILL_OPEN: &str = "SELECT oncebox_still_open()";
 
 /// Puts back the role and the search path that the transaction began with. A handler may change both, and our statements need
 /// neither its rights nor its schema. Not only for this transaction: a handler that has set them for the session must not

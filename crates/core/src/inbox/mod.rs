@@ -68,7 +68,7 @@ impl<S: Store> Engine<S> {
         settings: Settings,
         monitor: Monitor,
     ) -> Arc<Self> {
-        let (apply, meters) = (AnyApply::new(apply), Meters::new(&consumer));
+        let meters = Meters::new(&consumer);
         let (gate, streak) = (Gate::default(), Streak::default());
         Arc::new(Self { store, apply, consumer, settings, monitor, meters, gate, streak })
     }

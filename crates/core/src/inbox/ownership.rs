@@ -169,7 +169,7 @@ impl<S: InboxStore> Engine<S> {
         let begin =
             Progress { next_offset: Some(start.offset), log: start.log.as_ref(), ..Progress::default() };
         self.persist(partition, health, || self.store.record_progress(&owner, begin)).await?;
-        info!(consumer = %self.consumer, place = %partition.key, start = start.offset, epoch = owner.epoch, "partition taken over");
+        info!(consumer = %self.consumer, place = format_args!("{}/{}", partition.key.topic, partition.key.partition), start = start.offset, epoch = owner.epoch, "partition taken over");
         Some(guard)
     }
 

@@ -78,8 +78,9 @@ impl Partition {
 
     /// The source wants no more.
     pub(crate) fn close(&self) {
-        self.closing.cancel();
+        // First: whoever sees that it closes must find no new work.
         self.queues.end();
+        self.closing.cancel();
     }
 
     /// What is known and not written down yet, if it is worth a write.

@@ -40,8 +40,8 @@ impl Queues {
             bytes: AtomicUsize::new(0),
             // One batch in flight, one waiting for each lane, and one on its way.
             capacity: BatchBounds {
-                messages: batch.messages.saturating_mul(lanes + 1),
-                bytes: batch.bytes.saturating_mul(2),
+                messages: batch.messages.max(1).saturating_mul(lanes + 1),
+                bytes: batch.bytes.max(1).saturating_mul(2),
             },
             ended: CancellationToken::new(),
         }

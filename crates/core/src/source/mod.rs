@@ -121,7 +121,7 @@ pub struct Settled {
 pub enum Answer {
     /// Its effect is in the database.
     Applied,
-    /// It was applied before, and skipped now.
+    /// It was settled before, and skipped now.
     Duplicate,
     /// It was given up and is kept as a dead letter.
     Parked,

@@ -9,6 +9,7 @@ use crate::classify::{Context, class_of_driver};
 use crate::quote::identifier;
 use crate::store::PgStore;
 use crate::time::milliseconds;
+use crate::txn::STILL_OPEN;
 
 /// Runs the query and emits its rows.
 pub(super) async fn sweep(store: &PgStore, sweep: &Sweep) -> StoreResult<u64> {
@@ -24,7 +25,7 @@ pub(super) async fn sweep(store: &PgStore, sweep: &Sweep) -> StoreResult<u64> {
         .await
         .context_of_user(&doing)?
         .rows_affected();
-    txn.commit(None).await?;
+    txn.commit_after(STILL_OPEN).await.context_of_user(&doing)?;
     if emitted > 0 {
         events_committed();
     }
