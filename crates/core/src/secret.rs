@@ -137,7 +137,10 @@ mod tests {
                 "postgres://h/e?sslmode=require&SSLPassword=pw&a",
                 "postgres://h/e?sslmode=require&SSLPassword=***&a",
             ),
-            ("sqlite:///data/a:b@c.db?mode=rwc", "sqlite:///data/a:b@c.db?mode=rwc"),
+            ("postgres:///erp:pw@host/erp", "postgres:///erp:***@host/erp"),
+            // A file's name may look like credentials, too.
+            ("sqlite:///data/a:b@c.db?mode=rwc", "sqlite:///data/a:***@c.db?mode=rwc"),
+            ("sqlite:///data/a@c.db?mode=rwc", "sqlite:///data/a@c.db?mode=rwc"),
             ("hunter2", "***"),
         ] {
             assert_eq!(Secret::new(url).redacted(), shown);
