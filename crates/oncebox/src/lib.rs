@@ -179,6 +179,10 @@ pub mod testing;
 #[cfg_attr(docsrs, doc(cfg(feature = "kafka")))]
 #[doc(inline)]
 pub use oncebox_kafka as kafka;
+#[cfg(feature = "mysql")]
+#[cfg_attr(docsrs, doc(cfg(feature = "mysql")))]
+#[doc(inline)]
+pub use oncebox_mysql as mysql;
 #[cfg(feature = "postgres")]
 #[cfg_attr(docsrs, doc(cfg(feature = "postgres")))]
 #[doc(inline)]

@@ -1,0 +1,262 @@
+//! Receipts: written first, all of a batch together.
+
+use std::collections::HashMap;
+
+use futures_util::TryStreamExt;
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{Claim, ErrorClass, StoreError, StoreResult};
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Connection, Either, MySqlConnection, Row};
+
+use crate::classify::Context;
+use crate::quote::{push_bytes, push_text};
+use crate::store::MysqlStore;
+use crate::time::{from_ms, now_ms};
+use crate::txn::MysqlTxn;
+
+const DOING: &str = "claiming receipts";
+
+/// The longest message of receipts. Every server takes it, and `check` looks whether this one does.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 512 * 1024;
+
+/// What a claim found: which receipts were not there before, and which have the key of another message's receipt.
+type Found = (Vec<bool>, Vec<usize>);
+
+/// Opens the transaction and writes the receipts, in one round trip unless they are very many.
+pub(crate) async fn begin_and_claim(
+    store: &MysqlStore,
+    txn: &mut MysqlTxn,
+    consumer: &ConsumerName,
+    claims: &[Claim<'_>],
+) -> StoreResult<Found> {
+    let mut messages = messages(&store.inner.begin, consumer, claims).into_iter();
+    let mut there = HashMap::new();
+    if let Some(first) = messages.next() {
+        let answer = send(txn, first.sql).await.context_of_claim(DOING)?;
+        note(&answer, first.receipts, &mut there)?;
+    }
+    for message in messages {
+        let answer = send(txn, message.sql).await.context(DOING)?;
+        note(&answer, message.receipts, &mut there)?;
+    }
+    Ok(found(consumer, claims, &there))
+}
+
+/// The same in a transaction of somebody else.
+pub(crate) async fn claim_within(
+    conn: &mut MySqlConnection,
+    consumer: &ConsumerName,
+    claims: &[Claim<'_>],
+) -> StoreResult<Vec<bool>> {
+    let refused = |why: String| StoreError::new(ErrorClass::Failed, DOING, why);
+    // Without one the receipts would be there before their effects, and a crash in between would lose the messages.
+    if !conn.is_in_transaction() {
+        return Err(refused("the connection is not in a transaction: call `begin` on it first".to_owned()));
+    }
+    let mut there = HashMap::new();
+    for message in messages("", consumer, claims) {
+        let answer = send(conn, message.sql).await.context(DOING)?;
+        note(&answer, message.receipts, &mut there)?;
+    }
+    let (fresh, collisions) = found(consumer, claims, &there);
+    if let Some(other) = collisions.first().and_then(|at| claims.get(*at)) {
+        return Err(refused(format!(
+            "message {:?} of consumer {consumer} was not applied, but its receipt belongs to another message. Ids \
+             that collide are made on purpose: look at who sends them, and give the message another id",
+            other.message_id
+        )));
+    }
+    Ok(fresh)
+}
+
+/// A message to the server, and how many receipts it writes.
+struct Message {
+    sql: String,
+    receipts: usize,
+}
+
+/// The statements of a claim. Receipts are written in the order of their keys: two batches with the same messages in another
+/// order then wait for each other instead of deadlocking.
+fn messages(begin: &str, consumer: &ConsumerName, claims: &[Claim<'_>]) -> Vec<Message> {
+    let mut sorted: Vec<&Claim<'_>> = claims.iter().collect();
+    sorted.sort_unstable_by_key(|claim| claim.key);
+    let mut messages = vec![Message { sql: begin.to_owned(), receipts: 0 }];
+    for part in parts(&sorted) {
+        let statements = statements(consumer, part);
+        match messages.last_mut() {
+            Some(first) if first.receipts == 0 => {
+                first.sql.push_str(&statements);
+                first.receipts = part.len();
+            }
+            _ => messages.push(Message { sql: statements, receipts: part.len() }),
+        }
+    }
+    if let Some(message) = messages.first_mut().filter(|message| message.receipts == 0) {
+        // There is nothing to claim, and a message must not end in a semicolon.
+        message.sql.push_str("DO 0");
+    }
+    messages
+}
+
+/// As many receipts as fit into one message.
+fn parts<'s, 'c>(sorted: &'s [&'c Claim<'c>]) -> Vec<&'s [&'c Claim<'c>]> {
+    // Both statements name the key, and text takes two digits for a byte.
+    let bytes = |claim: &Claim<'_>| 2 * (claim.message_id.len() + claim.tenant.len() + 32) + 300;
+    let (mut parts, mut from, mut size) = (Vec::new(), 0, 0);
+    for (at, claim) in sorted.iter().enumerate() {
+        size += bytes(claim);
+        if size > MAX_MESSAGE_BYTES && at > from {
+            parts.push(&sorted[from..at]);
+            (from, size) = (at, bytes(claim));
+        }
+    }
+    if from < sorted.len() {
+        parts.push(&sorted[from..]);
+    }
+    parts
+}
+
+/// Writes receipts, and answers with a row for each that was there before: its key, and whose it is. MariaDB tells with the
+/// statement itself, with a row of NULLs for each that is new; MySQL is asked again.
+///
+/// ON DUPLICATE KEY UPDATE waits for a receipt that another open transaction holds, and goes by how that one ends. It changes
+/// the row, and that makes it visible to us, even one that was committed after our snapshot. It hides no other error, as
+/// INSERT IGNORE would.
+///
+/// The later of two clocks dates a receipt, so that one that was set back does not make it look old.
+fn statements(consumer: &ConsumerName, claims: &[&Claim<'_>]) -> String {
+    let mut sql = String::with_capacity(claims.len() * 200);
+    let now = now_ms();
+    sql.push_str(&format!(
+        "SET @oncebox_now = GREATEST(UTC_TIMESTAMP(6), TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {now} * 1000 MICROSECOND), \
+         @oncebox_consumer = "
+    ));
+    push_text(&mut sql, consumer.as_str());
+    sql.push_str("; INSERT INTO oncebox_inbox (`key`, processed_at, consumer, tenant, message_id) VALUES ");
+    for (at, claim) in claims.iter().enumerate() {
+        sql.push_str(if at == 0 { "(" } else { ", (" });
+        push_bytes(&mut sql, claim.key.as_bytes());
+        sql.push_str(", @oncebox_now, @oncebox_consumer, ");
+        push_text(&mut sql, claim.tenant);
+        sql.push_str(", ");
+        push_text(&mut sql, claim.message_id);
+        sql.push(')');
+    }
+    sql.push_str(
+        " ON DUPLICATE KEY UPDATE copies = copies + 1 /*M! RETURNING IF(copies > 0, `key`, NULL), \
+         IF(copies > 0, consumer, NULL), IF(copies > 0, tenant, NULL), IF(copies > 0, message_id, NULL) */; \
+         /*!80000 SELECT `key`, consumer, tenant, message_id FROM oncebox_inbox WHERE copies > 0 AND `key` IN (",
+    );
+    for (at, claim) in claims.iter().enumerate() {
+        if at > 0 {
+            sql.push(',');
+        }
+        push_bytes(&mut sql, claim.key.as_bytes());
+    }
+    sql.push_str(") */ /*M! DO 0 */");
+    sql
+}
+
+/// Whose the receipts are that were there before.
+type There = HashMap<[u8; 16], Whose>;
+
+struct Whose {
+    consumer: String,
+    tenant: String,
+    message_id: String,
+}
+
+/// What the server answered to a message.
+struct Answer {
+    rows: Vec<MySqlRow>,
+    affected: u64,
+}
+
+async fn send(conn: &mut MySqlConnection, sql: String) -> sqlx::Result<Answer> {
+    let mut answer = Answer { rows: Vec::new(), affected: 0 };
+    let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(conn);
+    while let Some(result) = results.try_next().await? {
+        match result {
+            Either::Left(done) => answer.affected += done.rows_affected(),
+            Either::Right(row) => answer.rows.push(row),
+        }
+    }
+    Ok(answer)
+}
+
+/// Adds the receipts that were there before. A proxy that takes comments out of statements would take out what asks for them:
+/// then the numbers do not fit, and nothing may be called fresh. Each receipt that was there counts twice.
+fn note(answer: &Answer, receipts: usize, there: &mut There) -> StoreResult<()> {
+    let rows = answer.rows.len();
+    if rows != receipts && answer.affected != (receipts + rows) as u64 {
+        return Err(StoreError::new(
+            ErrorClass::Environment,
+            DOING,
+            format!(
+                "the server answered with {rows} rows and {} changes to {receipts} receipts. Something between oncebox and \
+                 the server seems to remove comments from statements: let it pass them on as they are",
+                answer.affected
+            ),
+        ));
+    }
+    for row in &answer.rows {
+        let Some(key) = row.try_get::<Option<Vec<u8>>, _>(0).context(DOING)? else { continue };
+        let Ok(key) = <[u8; 16]>::try_from(key) else { continue };
+        let whose = Whose {
+            consumer: row.try_get(1).context(DOING)?,
+            tenant: row.try_get(2).context(DOING)?,
+            message_id: row.try_get(3).context(DOING)?,
+        };
+        there.insert(key, whose);
+    }
+    Ok(())
+}
+
+fn found(consumer: &ConsumerName, claims: &[Claim<'_>], there: &There) -> Found {
+    let (mut fresh, mut collisions) = (Vec::with_capacity(claims.len()), Vec::new());
+    for (at, claim) in claims.iter().enumerate() {
+        let receipt = there.get(claim.key.as_bytes());
+        fresh.push(receipt.is_none());
+        // Compared here and not by the server, whose collations know equal texts that are not the same.
+        let of_another = receipt.is_some_and(|whose| {
+            whose.message_id != claim.message_id
+                || whose.tenant != claim.tenant
+                || whose.consumer != consumer.as_str()
+        });
+        if of_another {
+            collisions.push(at);
+        }
+    }
+    (fresh, collisions)
+}
+
+/// Not the row of another message: its receipt is of the same key, and not ours to touch.
+const RENEW: &str = concat!(
+    "INSERT INTO oncebox_inbox (`key`, processed_at, consumer, tenant, message_id) \
+     VALUES (?, GREATEST(UTC_TIMESTAMP(6), ",
+    from_ms!("?"),
+    "), ?, ?, ?) ON DUPLICATE KEY UPDATE processed_at = IF(CAST(consumer AS BINARY) = CAST(VALUES(consumer) AS BINARY) \
+         AND CAST(tenant AS BINARY) = CAST(VALUES(tenant) AS BINARY) \
+         AND CAST(message_id AS BINARY) = CAST(VALUES(message_id) AS BINARY), \
+         GREATEST(processed_at, VALUES(processed_at)), processed_at)"
+);
+
+/// Writes a receipt, or makes the one that exists as young as a new one.
+pub(crate) async fn renew(
+    store: &MysqlStore,
+    txn: &mut MysqlTxn,
+    consumer: &ConsumerName,
+    claim: Claim<'_>,
+) -> StoreResult<()> {
+    store
+        .query(RENEW)
+        .bind(claim.key.as_bytes().as_slice())
+        .bind(now_ms())
+        .bind(consumer.as_str())
+        .bind(claim.tenant)
+        .bind(claim.message_id)
+        .execute(&mut **txn)
+        .await
+        .context("renewing a receipt")?;
+    Ok(())
+}

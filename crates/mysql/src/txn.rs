@@ -1,0 +1,171 @@
+//! One transaction, from START TRANSACTION to COMMIT: the hot path.
+
+use std::ops::{Deref, DerefMut};
+
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
+use sqlx::mysql::MySqlTransactionManager;
+use sqlx::pool::PoolConnection;
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection, MySqlPool};
+use sqlx_core::transaction::TransactionManager;
+
+use crate::classify::{Context, class_of_driver};
+use crate::options::CONNECTING;
+use crate::session::OUR_DEPTH;
+use crate::store::MysqlStore;
+use crate::{claim, classify, position};
+
+impl Store for MysqlStore {
+    type Conn = MySqlConnection;
+    type Txn = MysqlTxn;
+
+    async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<MysqlTxn>> {
+        self.patiently("claiming receipts", async {
+            let mut txn = MysqlTxn::connect(&self.inner.pools.messages).await?;
+            let (fresh, collisions) = claim::begin_and_claim(self, &mut txn, consumer, claims).await?;
+            Ok(Claimed { txn, fresh, collisions })
+        })
+        .await
+    }
+
+    async fn claim_within(
+        &self,
+        conn: &mut MySqlConnection,
+        consumer: &ConsumerName,
+        claims: &[Claim<'_>],
+    ) -> StoreResult<Vec<bool>> {
+        claim::claim_within(conn, consumer, claims).await
+    }
+
+    async fn commit(&self, txn: MysqlTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
+        self.patiently("committing", txn.commit(self, advance.as_ref())).await
+    }
+
+    async fn rollback(&self, txn: MysqlTxn) {
+        // Its error is a lost connection, and that is a rollback too.
+        let rolled_back = async {
+            txn.rollback().await;
+            Ok(())
+        };
+        if let Err(error) = self.patiently("rolling back", rolled_back).await {
+            tracing::debug!(%error, "closed the connection instead");
+        }
+    }
+
+    fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
+        classify::classify(error)
+    }
+}
+
+impl MysqlStore {
+    /// Opens a transaction for messages.
+    pub(crate) async fn begin(&self) -> StoreResult<MysqlTxn> {
+        self.begin_on(&self.inner.pools.messages).await
+    }
+
+    /// Opens a transaction on a connection that carries no messages.
+    pub(crate) async fn begin_aside(&self) -> StoreResult<MysqlTxn> {
+        self.begin_on(&self.inner.pools.aside).await
+    }
+
+    /// Opens a transaction for leases, which wait for nothing but each other.
+    pub(crate) async fn begin_lease(&self) -> StoreResult<MysqlTxn> {
+        self.begin_on(&self.inner.pools.lease).await
+    }
+
+    async fn begin_on(&self, pool: &MySqlPool) -> StoreResult<MysqlTxn> {
+        let mut txn = MysqlTxn::connect(pool).await?;
+        let begin = AssertSqlSafe(self.inner.begin.clone());
+        sqlx::raw_sql(begin).execute(&mut *txn).await.context_of_begin("beginning a transaction")?;
+        Ok(txn)
+    }
+
+    /// Goes back to the database of the URL. A handler may have changed it, and our tables are there.
+    pub(crate) fn after_handler(&self) -> &str {
+        &self.inner.after_handler
+    }
+}
+
+/// Fails with 1305 if this very transaction is over: handlers must not end it. The error ends the message, so COMMIT is not
+/// reached, and what came after the end is undone.
+const STILL_OPEN: &str = "RELEASE SAVEPOINT oncebox";
+
+/// An open transaction. Handlers see it as their [`MySqlConnection`].
+///
+/// It is not an [`sqlx::Transaction`] because that one goes back to its pool when it is dropped, with a rollback still to
+/// be sent. This one closes its connection unless it ended in good order, so nobody can ever inherit its state.
+///
+/// sqlx counts it all the same: a handler that calls `begin` on its connection gets a savepoint, and its `commit` does not
+/// end the batch.
+#[derive(Debug)]
+pub struct MysqlTxn {
+    conn: PoolConnection<MySql>,
+    open: bool,
+}
+
+impl MysqlTxn {
+    /// Takes a connection. The transaction begins with the first message that is sent.
+    async fn connect(pool: &MySqlPool) -> StoreResult<Self> {
+        // In a box: it has room for all that a new connection may need, and every call of the store would carry that along.
+        let conn = Box::pin(pool.acquire()).await.context_of_begin(CONNECTING)?;
+        Ok(Self { conn, open: true })
+    }
+
+    /// Moves the position and commits, in one round trip. A handler may have run in the transaction.
+    async fn commit(self, store: &MysqlStore, advance: Option<&Advance<'_>>) -> StoreResult<()> {
+        let mut last = store.after_handler().to_owned();
+        if let Some(advance) = advance {
+            last.push_str("; ");
+            last.push_str(&position::advance(advance));
+        }
+        self.commit_after(&last).await.context_of_commit("committing")
+    }
+
+    /// Commits a transaction that holds only statements of ours.
+    pub(crate) async fn commit_own(self, doing: &str) -> StoreResult<()> {
+        self.commit_after("DO 0").await.context(doing)
+    }
+
+    /// The one way to commit: runs `last` and commits, in one round trip. The server skips the rest of a message after an error.
+    pub(crate) async fn commit_after(mut self, last: &str) -> sqlx::Result<()> {
+        let message = format!("{last}; {STILL_OPEN}; COMMIT");
+        sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *self.conn).await?;
+        self.open = MySqlTransactionManager::get_transaction_depth(&self.conn) != OUR_DEPTH;
+        Ok(())
+    }
+
+    /// Undoes everything. If that fails the connection is closed, which undoes it too.
+    pub(crate) async fn rollback(mut self) {
+        if MySqlTransactionManager::get_transaction_depth(&self.conn) != OUR_DEPTH {
+            return;
+        }
+        match sqlx::raw_sql("ROLLBACK").execute(&mut *self.conn).await {
+            Ok(_) => self.open = false,
+            Err(error) => {
+                tracing::debug!(class = ?class_of_driver(&error), %error, "rollback failed, closing the connection");
+            }
+        }
+    }
+}
+
+impl Deref for MysqlTxn {
+    type Target = MySqlConnection;
+
+    fn deref(&self) -> &MySqlConnection {
+        &self.conn
+    }
+}
+
+impl DerefMut for MysqlTxn {
+    fn deref_mut(&mut self) -> &mut MySqlConnection {
+        &mut self.conn
+    }
+}
+
+impl Drop for MysqlTxn {
+    fn drop(&mut self) {
+        if self.open {
+            self.conn.close_on_drop();
+        }
+    }
+}

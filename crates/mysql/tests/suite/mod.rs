@@ -1,0 +1,4 @@
+//! The tests, once for each server.
+
+mod claims;
+mod support;

@@ -1,0 +1,115 @@
+//! A database of its own for each test.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use std::future::Future;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::names::{ConsumerName, MessageId, Tenant};
+use oncebox_core::store::{Advance, Claim, Ownership, PositionKey, Progress, Store};
+use oncebox_mysql::MysqlStore;
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
+
+/// A database that is dropped with its value.
+pub struct Database {
+    pub name: String,
+    pub url: String,
+    server: MySqlConnectOptions,
+}
+
+impl Database {
+    pub async fn create() -> Self {
+        let server = std::env::var(crate::SERVER).unwrap_or_else(|_| {
+            panic!(
+                "{} must hold the URL of a superuser, such as mysql://root@127.0.0.1:3306/mysql",
+                crate::SERVER
+            )
+        });
+        let name = format!("oncebox_test_{:016x}", fastrand::u64(..));
+        let (base, query) = server.split_once('?').unwrap_or((&server, ""));
+        let root = base.rsplit_once('/').map_or(base, |(root, _)| root);
+        let url = format!("{root}/{name}?{query}");
+        let server = MySqlConnectOptions::from_str(&server).expect("a MySQL URL");
+        run(&server, format!("CREATE DATABASE {name}")).await.expect("a superuser");
+        Self { name, url, server }
+    }
+}
+
+async fn run(server: &MySqlConnectOptions, sql: String) -> sqlx::Result<()> {
+    let mut conn = MySqlConnection::connect_with(server).await?;
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await?;
+    conn.close().await
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let dropped = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(run(&self.server, format!("DROP DATABASE {}", self.name)))
+        };
+        // Nothing can be awaited here, so a thread does. It must not panic: the test may be panicking already.
+        let outcome = std::thread::scope(|scope| scope.spawn(dropped).join());
+        if !matches!(outcome, Ok(Ok(()))) {
+            eprintln!("the database {} was left behind", self.name);
+        }
+    }
+}
+
+/// Runs a test against a new database.
+pub async fn with_database<F: Future<Output = ()>>(test: impl FnOnce(String) -> F) {
+    let database = Database::create().await;
+    test(database.url.clone()).await;
+}
+
+/// The same with a migrated store.
+pub async fn with_store<F: Future<Output = ()>>(test: impl FnOnce(MysqlStore, String) -> F) {
+    with_database(|url| async move {
+        let store = MysqlStore::connect(&url).await.unwrap();
+        store.migrate().await.unwrap();
+        test(store, url).await;
+    })
+    .await;
+}
+
+pub fn consumer() -> ConsumerName {
+    ConsumerName::new("stock").unwrap()
+}
+
+pub fn claims(ids: &[&'static str]) -> Vec<Claim<'static>> {
+    ids.iter().map(|id| claim(id)).collect()
+}
+
+pub fn claim(id: &'static str) -> Claim<'static> {
+    let key = ReceiptKey::of(&consumer(), &Tenant::none(), &MessageId::new(id).unwrap());
+    Claim { key, tenant: "", message_id: id }
+}
+
+pub fn position() -> PositionKey {
+    PositionKey { consumer: consumer(), topic: Arc::from("stock.updates"), partition: 0 }
+}
+
+pub fn advance(owner: &Ownership, next_offset: i64) -> Option<Advance<'_>> {
+    let progress = Progress { next_offset: Some(next_offset), ..Progress::default() };
+    Some(Advance { owner, progress, applied: 1, duplicates: 0, finished_attempt: None })
+}
+
+/// Statements beside the store.
+pub async fn execute(url: &str, sql: &str) {
+    let mut conn = MySqlConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut conn).await.unwrap();
+}
+
+/// The number that a query beside the store finds.
+pub async fn number(url: &str, sql: &str) -> i64 {
+    let mut conn = MySqlConnection::connect(url).await.unwrap();
+    sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut conn).await.unwrap().get(0)
+}
+
+/// Claims and commits.
+pub async fn apply(store: &MysqlStore, ids: &[&'static str]) -> Vec<bool> {
+    let claimed = store.claim(&consumer(), &claims(ids)).await.unwrap();
+    store.commit(claimed.txn, None).await.unwrap();
+    claimed.fresh
+}
