@@ -77,12 +77,13 @@ CREATE TABLE IF NOT EXISTS oncebox_horizon (
     purged_before DATETIME(6) NOT NULL
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Who purges, until when, and which key the next step begins after. One row.
+-- Who purges, until when, which key the next step begins after, and how many receipts lie before it. One row.
 CREATE TABLE IF NOT EXISTS oncebox_purge (
     only_row TINYINT NOT NULL DEFAULT 1 PRIMARY KEY,
     owner BINARY(16),
     leased_until DATETIME(6),
     at_key BINARY(16),
+    done BIGINT NOT NULL DEFAULT 0,
     CONSTRAINT oncebox_purge_one_row CHECK (only_row = 1)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 INSERT INTO oncebox_purge (only_row) VALUES (1) ON DUPLICATE KEY UPDATE only_row = 1;

@@ -35,13 +35,17 @@
 //! - `purge`: retention. `migrate`, `check`, `status`: for those who look after the database.
 //! - `classify`: what an error means. `sql_handler`: handlers from the configuration.
 
+mod check;
 mod claim;
 mod classify;
+mod dead;
 mod migrate;
 mod options;
 mod position;
+mod purge;
 mod quote;
 mod session;
+mod status;
 mod store;
 #[cfg(feature = "testing")]
 mod temporary;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oncebox_core::error::Error;
 use oncebox_core::secret::Secret;
-use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{Check, ErrorClass, StoreError, StoreResult};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlPool};
 
@@ -135,6 +135,7 @@ impl MysqlStoreBuilder {
         // A pool that cannot connect only says that it waited; one connection of our own says why.
         let first = options.connect().await.context_of_begin(CONNECTING)?;
         first.close().await.context_of_begin(CONNECTING)?;
+        store.ping().await?;
         Ok(store)
     }
 
