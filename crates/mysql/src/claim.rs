@@ -128,15 +128,15 @@ fn statements(consumer: &ConsumerName, claims: &[&Claim<'_>]) -> String {
     let mut sql = String::with_capacity(claims.len() * 200);
     let now = now_ms();
     sql.push_str(&format!(
-        "SET @oncebox_now = GREATEST(UTC_TIMESTAMP(6), TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {now} * 1000 MICROSECOND), \
-         @oncebox_consumer = "
+        "SET @oncebox_claim_now = GREATEST(UTC_TIMESTAMP(6), TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {now} * 1000 MICROSECOND), \
+         @oncebox_claim_consumer = "
     ));
     push_text(&mut sql, consumer.as_str());
     sql.push_str("; INSERT INTO oncebox_inbox (`key`, processed_at, consumer, tenant, message_id) VALUES ");
     for (at, claim) in claims.iter().enumerate() {
         sql.push_str(if at == 0 { "(" } else { ", (" });
         push_bytes(&mut sql, claim.key.as_bytes());
-        sql.push_str(", @oncebox_now, @oncebox_consumer, ");
+        sql.push_str(", @oncebox_claim_now, @oncebox_claim_consumer, ");
         push_text(&mut sql, claim.tenant);
         sql.push_str(", ");
         push_text(&mut sql, claim.message_id);

@@ -41,6 +41,7 @@ mod classify;
 mod dead;
 mod migrate;
 mod options;
+mod outbox;
 mod position;
 mod purge;
 mod quote;

@@ -14,9 +14,10 @@ use crate::store::MysqlStore;
 use crate::txn::MysqlTxn;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 2] = [
+const STEPS: [(u32, &str, &str); 3] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "procedures", include_str!("../migrations/0002_procedures.sql")),
+    (3, "outbox", include_str!("../migrations/0003_outbox.sql")),
 ];
 
 /// The newest version this program knows.

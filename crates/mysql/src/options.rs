@@ -47,10 +47,12 @@ impl Limits {
     ///   the next statements must not commit one by one.
     /// - The isolation level is spelled out because the claim relies on READ COMMITTED. READ WRITE is not: a read-only server
     ///   is how operators stop a primary, and we wait until it is over.
+    /// - What an event follows from is forgotten: a session keeps its variables, and `oncebox_emit` reads them.
     /// - The savepoint is there as long as this very transaction is: the commit looks for it.
     pub(crate) fn begin(&self, database: &str) -> String {
         format!(
-            "SET SESSION autocommit = 0, innodb_lock_wait_timeout = {}, wait_timeout = {} /*M!, max_statement_time = {} */; \
+            "SET SESSION autocommit = 0, innodb_lock_wait_timeout = {}, wait_timeout = {} /*M!, max_statement_time = {} */, \
+             @oncebox_consumer = NULL, @oncebox_tenant = NULL, @oncebox_causation_id = NULL, @oncebox_traceparent = NULL; \
              USE {}; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SAVEPOINT oncebox; ",
             seconds(self.lock),
             seconds(self.idle_in_transaction),

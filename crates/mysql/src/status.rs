@@ -1,10 +1,11 @@
 //! What `oncebox status` and the dashboard read. Its cost does not grow with the tables.
 
-use oncebox_core::store::{ConsumerStatus, OutboxStatus, PositionStatus, Status, StoreResult, StoreStatus};
+use oncebox_core::store::{ConsumerStatus, PositionStatus, Status, StoreResult, StoreStatus};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row};
 
 use crate::classify::Context;
+use crate::outbox;
 use crate::store::MysqlStore;
 use crate::time::in_ms;
 
@@ -65,8 +66,8 @@ async fn read(store: &MysqlStore, conn: &mut MySqlConnection, count_cap: u64) ->
     Ok(StoreStatus {
         positions: positions.iter().map(position).collect::<sqlx::Result<_>>()?,
         consumers,
-        receipts_estimate: receipts_estimate(store, conn, count_cap).await?,
-        outbox: OutboxStatus::default(),
+        receipts_estimate: receipts_estimate(store, &mut *conn, count_cap).await?,
+        outbox: outbox::status::status(store, conn, cap).await?,
     })
 }
 

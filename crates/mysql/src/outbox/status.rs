@@ -1,0 +1,88 @@
+//! How the outbox is.
+
+use std::time::Duration;
+
+use oncebox_core::store::{OutboxStatus, SHARDS, ShardStatus};
+use sqlx::mysql::MySqlRow;
+use sqlx::{MySqlConnection, Row};
+
+use super::read::{self, At};
+use super::{STATEMENT_PARTS, fetch};
+use crate::quote::text;
+use crate::store::MysqlStore;
+
+const COUNTS: &str = "SELECT \
+     (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_ready) \
+         WHERE ready_shard IS NOT NULL LIMIT ?) AS r), \
+     (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) \
+         WHERE held_shard IS NOT NULL LIMIT ?) AS h), \
+     (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) \
+         WHERE held_shard IS NOT NULL AND held_until > UTC_TIMESTAMP(6) LIMIT ?) AS w), \
+     (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_parked) \
+         WHERE parked_at IS NOT NULL LIMIT ?) AS p), \
+     (SELECT TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) DIV 1000 FROM ( \
+         SELECT created_at FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) WHERE held_shard IS NOT NULL LIMIT ?) AS o)";
+
+const OWNERS: &str = "SELECT s.shard, r.name, s.epoch, \
+         TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), s.leased_until) DIV 1000 \
+     FROM oncebox_shard s LEFT JOIN oncebox_relay r ON r.relay = s.relay ORDER BY s.shard";
+
+/// Counts, ages and owners.
+pub(crate) async fn status(
+    store: &MysqlStore,
+    conn: &mut MySqlConnection,
+    cap: i64,
+) -> sqlx::Result<OutboxStatus> {
+    let cap = cap.max(0);
+    let mut counts = store.query(COUNTS);
+    for _ in 0..5 {
+        counts = counts.bind(cap);
+    }
+    let counts = counts.fetch_one(&mut *conn).await?;
+    let count = |at: usize| counts.try_get::<i64, _>(at);
+    let oldest = oldest_ready(conn).await?.max(counts.try_get(4)?);
+    let shards = store.query(OWNERS).fetch_all(conn).await?;
+    Ok(OutboxStatus {
+        pending: count(0)?.saturating_add(count(1)?).min(cap).unsigned_abs(),
+        held: count(2)?.unsigned_abs(),
+        parked: count(3)?.unsigned_abs(),
+        // An event may carry the time of a clock that was set back since.
+        oldest: oldest.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
+        shards: shards.iter().map(shard).collect::<sqlx::Result<_>>()?,
+    })
+}
+
+/// The age of the oldest of those that come first in their topic and shard.
+async fn oldest_ready(conn: &mut MySqlConnection) -> sqlx::Result<Option<i64>> {
+    let all: Vec<u16> = (0..SHARDS).collect();
+    let places = read::topics(conn, &all, read::next_ready).await?;
+    let mut oldest = None;
+    for part in places.chunks(STATEMENT_PARTS) {
+        let firsts: Vec<String> = part.iter().map(age_of_first).collect();
+        for row in fetch(conn, firsts.join(" UNION ALL ")).await? {
+            oldest = oldest.max(row.try_get(0)?);
+        }
+    }
+    Ok(oldest)
+}
+
+fn age_of_first(at: &At) -> String {
+    format!(
+        "(SELECT TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) DIV 1000 \
+         FROM oncebox_outbox FORCE INDEX (oncebox_outbox_ready) \
+         WHERE ready_shard = {} AND topic = {} ORDER BY seq LIMIT 1)",
+        at.shard,
+        text(&at.topic)
+    )
+}
+
+fn shard(row: &MySqlRow) -> sqlx::Result<ShardStatus> {
+    let left: Option<i64> = row.try_get(3)?;
+    let expires_in = left.filter(|ms| *ms > 0).map(|ms| Duration::from_millis(ms.unsigned_abs()));
+    Ok(ShardStatus {
+        shard: super::shard(row.try_get(0)?),
+        owner: row.try_get::<Option<String>, _>(1)?.filter(|_| expires_in.is_some()),
+        epoch: row.try_get(2)?,
+        expires_in,
+    })
+}
