@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::services::Services;
+use crate::services::{Service, Services};
 use crate::{cargo, process};
 
 /// Arguments of `cargo xtask bench`.
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("the benchmark does not build");
     }
     let built = cargo::target_dir().join("release");
-    let services = Services::start()?;
+    let services = Services::start(&[Service::Kafka, Service::Postgres])?;
     let benchmark = |args: &[&OsStr], extra: &[String]| {
         let mut part = Command::new(built.join("oncebox-bench"));
         let status = process::run(part.args(args).args(extra).envs(services.env()))?;

@@ -8,6 +8,7 @@ mod packages;
 mod process;
 mod serve;
 mod services;
+mod side_by_side;
 mod simulate;
 mod test;
 
@@ -25,7 +26,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run every test, against a real PostgreSQL and a real Kafka started for this run.
+    /// Run every test, against real servers started for this run: PostgreSQL, MariaDB, Kafka, and MySQL where it can be had.
     Test(test::Args),
     /// Check format, spelling, dependencies, lints, documentation and every feature alone.
     Lint,
@@ -33,7 +34,7 @@ enum Task {
     Bench(bench::Args),
     /// Run simulated histories of the engine and the relay; needs no service.
     Simulate(simulate::Args),
-    /// Start PostgreSQL and Kafka, print how to reach them, and stop them on Ctrl-C.
+    /// Start the servers of the tests, print how to reach them, and stop them on Ctrl-C.
     Services,
 }
 

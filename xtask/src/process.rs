@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 
 use crate::interrupt;
 use crate::services::ports::PortTaken;
+use crate::side_by_side::Starter;
 
 const POLL: Duration = Duration::from_millis(50);
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -64,19 +65,15 @@ impl Daemon {
     /// Starts a command made by [`bound_to_us`]. Its own process group keeps the terminal's Ctrl-C away from
     /// it: the tests that use it stop first.
     pub(crate) fn spawn(
+        starter: &Starter,
         name: &'static str,
-        command: &mut Command,
+        mut command: Command,
         stop_with: Signal,
         log: &Path,
     ) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
+        let child = starter.spawn(command).with_context(|| format!("cannot start {name}"))?;
         Ok(Self { name, child, stop_with, log: log.to_owned() })
     }
 
@@ -85,17 +82,16 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Where it writes.
-    pub(crate) fn log(&self) -> &Path {
-        &self.log
+    /// Whether it has printed this.
+    pub(crate) fn has_logged(&self, text: &str) -> bool {
+        fs::read(&self.log).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(text))
     }
 
     /// An error when it is not running any more.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
         let message = format!("{} ended by itself ({status}).\n{}", self.name, tail(&self.log));
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
-        if text.contains("Address already in use") {
+        if self.has_logged("Address already in use") {
             return Err(anyhow::Error::new(PortTaken).context(message));
         }
         bail!(message)
@@ -133,7 +129,7 @@ impl Drop for Daemon {
 /// A command for a program that the kernel signals when we are killed without a chance to clean up, where
 /// `setpriv` can arrange that. `setpriv` replaces itself by the program, so the process id is the program's.
 ///
-/// The kernel looks at the thread that starts it, so start it from the main thread.
+/// The kernel looks at the thread that starts it, so a [`Starter`] starts it, on the main thread.
 pub(crate) fn bound_to_us(program: impl AsRef<OsStr>, signal: Signal) -> Command {
     static SUPPORTED: OnceLock<bool> = OnceLock::new();
     let supported = *SUPPORTED.get_or_init(|| {
@@ -201,6 +197,7 @@ fn stop(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::side_by_side;
 
     #[test]
     fn tail_keeps_the_last_lines_only() {
@@ -213,12 +210,17 @@ mod tests {
         assert!(!shown.contains("line 10\n"), "{shown}");
     }
 
+    fn daemon(name: &'static str, command: Command, log: &Path) -> Daemon {
+        let spawn = |starter: &Starter| Daemon::spawn(starter, name, command, Signal::SIGTERM, log);
+        side_by_side::run(vec![spawn]).remove(0).expect("it starts")
+    }
+
     #[test]
     fn dropping_a_daemon_ends_its_process() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut command = bound_to_us("sleep", Signal::SIGTERM);
-        let daemon = Daemon::spawn("sleep", command.arg("600"), Signal::SIGTERM, &dir.path().join("log"))
-            .expect("sleep");
+        command.arg("600");
+        let daemon = daemon("sleep", command, &dir.path().join("log"));
         let pid = pid(&daemon.child).expect("a process id");
         assert!(kill(pid, None).is_ok());
         drop(daemon);
@@ -230,8 +232,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut command = Command::new("sh");
         command.args(["-c", "echo no luck; exit 3"]);
-        let mut daemon =
-            Daemon::spawn("it", &mut command, Signal::SIGTERM, &dir.path().join("log")).expect("sh");
+        let mut daemon = daemon("it", command, &dir.path().join("log"));
         let error = daemon.wait_until(Duration::from_secs(10), |_| false).expect_err("it ends");
         let message = format!("{error:#}");
         assert!(message.contains("exit status: 3") && message.contains("no luck"), "{message}");

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::interrupt::{self, Interrupted};
-use crate::services::Services;
+use crate::services::{Service, Services};
 
 /// Starts the services and holds them until a signal.
 pub(crate) fn run() -> Result<()> {
-    let mut services = Services::start()?;
+    let mut services = Services::start(&Service::ALL)?;
     let mut out = io::stdout().lock();
     out.write_all(services.exports().as_bytes())?;
     out.flush()?;

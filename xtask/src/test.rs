@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::services::Services;
+use crate::services::{Mysql, Service, Services};
 use crate::{cargo, process, simulate};
 
 /// Arguments of `cargo xtask test`.
@@ -22,12 +22,17 @@ pub(crate) struct Args {
 /// Builds the tests, starts the services, runs the tests, stops the services.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
-    let test = test_args(&args.extra);
+    // Before the build: tests that need MySQL are not built without one, so that nobody takes them for passed.
+    let mysql = Mysql::find()?;
+    if !mysql.is_there() {
+        eprintln!("xtask: {mysql}");
+    }
 
     // Before the services: a compile error should not wait for Kafka.
     if !args.extra.iter().any(|arg| arg == "--doc") {
         eprintln!("xtask: building the tests");
-        let status = process::run(cargo_test().arg("--no-run").args(&test))?;
+        let status =
+            process::run(cargo_test().arg("--no-run").args(test_args(&args.extra, mysql.is_there())))?;
         if !status.success() {
             bail!("the tests do not build ({status})");
         }
@@ -37,19 +42,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         simulate::in_tests()?;
     }
 
-    let mut services = Services::start()?;
+    let mut services = Services::start(&Service::ALL)?;
     if args.keep {
         services.keep_dir();
     }
-    let status = process::run(cargo_test().args(&test).envs(services.env()))?;
+    // Once more: it may have been found, and not have started.
+    let mysql = services.mysql().clone();
+    let tests = test_args(&args.extra, mysql.is_there());
+    let status = process::run(cargo_test().args(tests).envs(services.env()))?;
     drop(services);
+    eprintln!("xtask: {mysql}");
     if !status.success() {
         bail!("tests failed ({status}); what was started is stopped");
     }
-    eprintln!(
-        "xtask: every test passed, in {:.0} s; what was started is stopped",
-        start.elapsed().as_secs_f64()
-    );
+    let seconds = start.elapsed().as_secs_f64();
+    let every = if mysql.is_there() { "every test" } else { "every test but those for MySQL" };
+    eprintln!("xtask: {every} passed, in {seconds:.0} s; what was started is stopped");
     Ok(())
 }
 
@@ -63,12 +71,15 @@ fn cargo_test() -> Command {
     command
 }
 
-/// With `--workspace`, cargo ignores `--package`: leave it out when the caller has chosen.
-fn test_args(extra: &[String]) -> Vec<String> {
-    let to_cargo = extra.iter().take_while(|arg| *arg != "--");
-    let chosen = to_cargo.into_iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"));
+/// With `--workspace`, cargo ignores `--package`: leave it out when the caller has chosen. A feature that no chosen package
+/// has is an error.
+fn test_args(extra: &[String], mysql: bool) -> Vec<String> {
+    let to_cargo: Vec<&str> = extra.iter().map(String::as_str).take_while(|arg| *arg != "--").collect();
+    let chosen = to_cargo.iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"));
     let scope = (!chosen).then(|| "--workspace".to_owned());
-    let fixed = ["--features", "services", "--locked", "--profile", cargo::PROFILE].map(str::to_owned);
+    let for_mysql = mysql && (!chosen || to_cargo.iter().any(|arg| arg.ends_with("oncebox-mysql")));
+    let features = if for_mysql { "services,mysql-server" } else { "services" };
+    let fixed = ["--features", features, "--locked", "--profile", cargo::PROFILE].map(str::to_owned);
     scope.into_iter().chain(fixed).chain(extra.iter().cloned()).collect()
 }
 
@@ -76,8 +87,27 @@ fn test_args(extra: &[String]) -> Vec<String> {
 mod tests {
     use super::test_args;
 
+    fn args_with(mysql: bool, extra: &[&str]) -> String {
+        test_args(&extra.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>(), mysql).join(" ")
+    }
+
     fn args(extra: &[&str]) -> String {
-        test_args(&extra.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).join(" ")
+        args_with(false, extra)
+    }
+
+    #[test]
+    fn the_tests_for_mysql_are_there_when_it_is() {
+        let workspace = "--workspace --features services,mysql-server --locked --profile bench";
+        assert_eq!(args_with(true, &[]), workspace);
+        assert_eq!(args_with(true, &["--", "oncebox-mysql"]), format!("{workspace} -- oncebox-mysql"));
+        assert_eq!(
+            args_with(true, &["-p", "oncebox-mysql"]),
+            "--features services,mysql-server --locked --profile bench -p oncebox-mysql"
+        );
+        assert_eq!(
+            args_with(true, &["-poncebox-sqlite"]),
+            "--features services --locked --profile bench -poncebox-sqlite"
+        );
     }
 
     #[test]

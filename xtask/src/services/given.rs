@@ -4,9 +4,9 @@ use std::env::{self, VarError};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
-use super::{KAFKA, POSTGRES};
+use super::Service;
 
 /// A value from the environment that led to something that listens. It may hold a password, so it is not
 /// printed.
@@ -19,21 +19,26 @@ impl std::fmt::Debug for Given {
 }
 
 impl Given {
-    /// The PostgreSQL of the environment, if it names one.
-    pub(super) fn postgres() -> Result<Option<Self>> {
-        let Some(value) = variable(POSTGRES)? else { return Ok(None) };
-        let Some(address) = url_address(&value) else {
-            bail!("{POSTGRES} is not a URL such as postgres://postgres@127.0.0.1:5432/postgres");
+    /// The one of the environment, if it names one.
+    pub(super) fn find(service: Service) -> Result<Option<Self>> {
+        let variable = service.variable();
+        let Some(value) = read(variable)? else { return Ok(None) };
+        let url = |schemes: &[&str], port: u16, example: &str| {
+            let address = url_address(&value, schemes, port);
+            address
+                .map(|address| vec![address])
+                .with_context(|| format!("{variable} is not a URL such as {example}"))
         };
-        reach("PostgreSQL", POSTGRES, &[address])?;
-        Ok(Some(Self(value)))
-    }
-
-    /// The Kafka of the environment, if it names one.
-    pub(super) fn kafka() -> Result<Option<Self>> {
-        let Some(value) = variable(KAFKA)? else { return Ok(None) };
-        let addresses: Vec<String> = value.split(',').map(|part| part.trim().to_owned()).collect();
-        reach("Kafka", KAFKA, &addresses)?;
+        let mysql = "mysql://root@127.0.0.1:3306/mysql";
+        let addresses = match service {
+            Service::Postgres => {
+                let example = "postgres://postgres@127.0.0.1:5432/postgres";
+                url(&["postgres://", "postgresql://"], 5432, example)?
+            }
+            Service::Mariadb | Service::Mysql => url(&["mysql://", "mariadb://"], 3306, mysql)?,
+            Service::Kafka => value.split(',').map(|part| part.trim().to_owned()).collect(),
+        };
+        reach(service, &addresses)?;
         Ok(Some(Self(value)))
     }
 
@@ -42,7 +47,8 @@ impl Given {
     }
 }
 
-fn variable(name: &str) -> Result<Option<String>> {
+/// The variable's value; empty is none.
+pub(super) fn read(name: &str) -> Result<Option<String>> {
     match env::var(name) {
         Ok(value) if value.trim().is_empty() => Ok(None),
         Ok(value) => Ok(Some(value)),
@@ -51,30 +57,31 @@ fn variable(name: &str) -> Result<Option<String>> {
     }
 }
 
-/// `host:port` of a PostgreSQL URL.
-fn url_address(url: &str) -> Option<String> {
-    let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"))?;
+/// `host:port` of a database's URL.
+fn url_address(url: &str, schemes: &[&str], port: u16) -> Option<String> {
+    let rest = schemes.iter().find_map(|scheme| url.strip_prefix(scheme))?;
     let authority = rest.split(['/', '?']).next()?;
     let host_port = authority.rsplit('@').next().filter(|text| !text.is_empty())?;
     // The last colon of "[::1]" belongs to the address.
     let has_port = host_port.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok());
-    Some(if has_port { host_port.to_owned() } else { format!("{host_port}:5432") })
+    Some(if has_port { host_port.to_owned() } else { format!("{host_port}:{port}") })
 }
 
 /// Any of the addresses accepts a connection.
-fn reach(service: &str, variable: &str, addresses: &[String]) -> Result<()> {
+fn reach(service: Service, addresses: &[String]) -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(5);
+    let (name, variable) = (service.name(), service.variable());
     for address in addresses {
         let Ok(resolved) = address.to_socket_addrs() else { continue };
         for socket in resolved {
             if TcpStream::connect_timeout(&socket, LIMIT).is_ok() {
-                eprintln!("xtask: {service} on {address}, from {variable}");
+                eprintln!("xtask: {name} on {address}, from {variable}");
                 return Ok(());
             }
         }
     }
     bail!(
-        "{variable} is set, and nothing accepts connections on {}. Start {service} there, or unset {variable} \
+        "{variable} is set, and nothing accepts connections on {}. Start {name} there, or unset {variable} \
          to have one started for this run",
         addresses.join(", ")
     )
@@ -86,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_address_of_a_url() {
-        let address = |url| url_address(url).unwrap_or_default();
+        let address = |url| url_address(url, &["postgres://", "postgresql://"], 5432).unwrap_or_default();
         assert_eq!(address("postgres://postgres@127.0.0.1:6000/postgres"), "127.0.0.1:6000");
         assert_eq!(address("postgresql://me:p@ss:1@db/erp?sslmode=require"), "db:5432");
         assert_eq!(address("postgres://[::1]"), "[::1]:5432");
@@ -95,7 +102,9 @@ mod tests {
 
     #[test]
     fn something_else_is_not_a_url() {
-        assert_eq!(url_address("127.0.0.1:5432"), None);
-        assert_eq!(url_address("postgres:///erp"), None);
+        let address = |url| url_address(url, &["mysql://"], 3306);
+        assert_eq!(address("127.0.0.1:3306"), None);
+        assert_eq!(address("mysql:///erp"), None);
+        assert_eq!(address("postgres://127.0.0.1/erp"), None);
     }
 }

@@ -1,7 +1,6 @@
 //! A Kafka of our own: one process that is broker and controller.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,66 +8,53 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
-use super::{KAFKA, kafka_jars, ports};
+use super::{Server, Service, kafka_jars, ports};
 use crate::packages;
 use crate::process::{self, Daemon, bound_to_us};
+use crate::side_by_side::Starter;
 
 const PROPERTIES: &str = include_str!("../../kafka/server.properties");
 const LOGGING: &str = include_str!("../../kafka/log4j2.properties");
 const JAVA_NEEDED: u32 = 17;
 const READY_LIMIT: Duration = Duration::from_secs(90);
 
-/// A running broker.
-#[derive(Debug)]
-pub(super) struct Kafka {
-    daemon: Daemon,
-    port: u16,
-}
+/// Formats the storage and starts the broker.
+pub(super) fn start(run_dir: &Path, starter: &Starter) -> Result<Server> {
+    let java = java()?;
+    let jars = kafka_jars::get()?;
+    let home = run_dir.join("kafka");
+    fs::create_dir(&home)?;
+    let logging = home.join("log4j2.properties");
+    fs::write(&logging, LOGGING)?;
+    let java_args = [
+        format!("-Dlog4j2.configurationFile={}", logging.display()),
+        "-cp".to_owned(),
+        // Java itself expands the star.
+        jars.join("*").display().to_string(),
+    ];
 
-impl Kafka {
-    pub(super) fn start(run_dir: &Path) -> Result<Self> {
-        let java = java()?;
-        let jars = kafka_jars::get()?;
-        let home = run_dir.join("kafka");
-        fs::create_dir(&home)?;
-        let logging = home.join("log4j2.properties");
-        fs::write(&logging, LOGGING)?;
-        let java_args = [
-            format!("-Dlog4j2.configurationFile={}", logging.display()),
-            "-cp".to_owned(),
-            // Java itself expands the star.
-            jars.join("*").display().to_string(),
-        ];
+    ports::with_free(|[port, controller_port]| {
+        // The controller's port is written into the data, so new ports need new data.
+        let data = home.join(format!("data-{port}"));
+        let properties = home.join("server.properties");
+        fs::write(&properties, fill(&data, port, controller_port))?;
 
-        ports::with_free(|[port, controller_port]| {
-            // The controller's port is written into the data, so new ports need new data.
-            let data = home.join(format!("data-{port}"));
-            let properties = home.join("server.properties");
-            fs::write(&properties, fill(&data, port, controller_port))?;
+        let mut format = Command::new(&java);
+        format.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]).args(&java_args);
+        format.args(["kafka.tools.StorageTool", "format", "--standalone", "-t", &cluster_id(), "-c"]);
+        let log = run_dir.join("kafka-format.log");
+        process::run_logged("formatting Kafka's storage", format.arg(&properties), &log)?;
 
-            let mut format = Command::new(&java);
-            format.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]).args(&java_args);
-            format.args(["kafka.tools.StorageTool", "format", "--standalone", "-t", &cluster_id(), "-c"]);
-            let log = run_dir.join("kafka-format.log");
-            process::run_logged("formatting Kafka's storage", format.arg(&properties), &log)?;
-
-            let mut server = bound_to_us(&java, Signal::SIGTERM);
-            server.args(["-Xms512m", "-Xmx1g"]).args(&java_args).arg("kafka.Kafka").arg(&properties);
-            let log = run_dir.join("kafka.log");
-            let daemon = Daemon::spawn("Kafka", server.current_dir(&home), Signal::SIGTERM, &log)?;
-            let mut kafka = Self { daemon, port };
-            kafka.daemon.wait_until(READY_LIMIT, |daemon| has_started(daemon.log()) && accepts(port))?;
-            Ok(kafka)
-        })
-    }
-
-    pub(super) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    pub(super) fn check_alive(&mut self) -> Result<()> {
-        self.daemon.check_alive()
-    }
+        let mut server = bound_to_us(&java, Signal::SIGTERM);
+        server.args(["-Xms512m", "-Xmx1g"]).args(&java_args).arg("kafka.Kafka").arg(&properties);
+        server.current_dir(&home);
+        let log = run_dir.join("kafka.log");
+        let mut daemon = Daemon::spawn(starter, "Kafka", server, Signal::SIGTERM, &log)?;
+        // The log comes first: a connection attempt to a port on which nobody listens yet could meet itself.
+        let started = |daemon: &Daemon| daemon.has_logged("Kafka Server started");
+        daemon.wait_until(READY_LIMIT, |daemon| started(daemon) && ports::accepts(port))?;
+        Ok(Server { daemon, port, value: format!("127.0.0.1:{port}") })
+    })
 }
 
 fn fill(data: &Path, port: u16, controller_port: u16) -> String {
@@ -76,16 +62,6 @@ fn fill(data: &Path, port: u16, controller_port: u16) -> String {
         .replace("{data}", &data.display().to_string())
         .replace("{controller_port}", &controller_port.to_string())
         .replace("{port}", &port.to_string())
-}
-
-/// The log comes first: a connection attempt to a port on which nobody listens yet could meet itself.
-fn has_started(log: &Path) -> bool {
-    fs::read_to_string(log).is_ok_and(|text| text.contains("Kafka Server started"))
-}
-
-fn accepts(port: u16) -> bool {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
 /// 16 random bytes in base64url without padding, not starting with a dash. Letters and digits are a part of
@@ -100,7 +76,7 @@ fn java() -> Result<PathBuf> {
         let home = std::env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin/java"));
         home.filter(|file| packages::is_program(file)).or_else(|| packages::on_path("java"))
     };
-    let instead = format!(", or set {KAFKA} to host:port of a running Kafka");
+    let instead = format!(", or set {} to host:port of a running Kafka", Service::Kafka.variable());
     let java = packages::find_or_install(
         find,
         "default-jre-headless",

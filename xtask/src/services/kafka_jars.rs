@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::KAFKA;
+use super::Service;
 use crate::{packages, process};
 
 const POM: &str = include_str!("../../kafka/pom.xml");
@@ -21,7 +21,7 @@ pub(super) fn get() -> Result<PathBuf> {
     if jars.is_dir() {
         return Ok(jars);
     }
-    let instead = format!(", or set {KAFKA} to host:port of a running Kafka");
+    let instead = format!(", or set {} to host:port of a running Kafka", Service::Kafka.variable());
     let mvn = packages::find_or_install(
         || packages::on_path("mvn"),
         "maven",

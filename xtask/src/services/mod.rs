@@ -1,8 +1,14 @@
-//! Real PostgreSQL and real Kafka on loopback, each run with its own ports and data.
+//! Real servers on loopback, each run with its own ports and data.
 
+mod account;
+mod debian_unstable;
 mod given;
 mod kafka;
 mod kafka_jars;
+mod mariadb;
+mod mysql;
+mod mysql_program;
+mod mysqld;
 pub(crate) mod ports;
 mod postgres;
 
@@ -15,68 +21,144 @@ use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
 use given::Given;
-use kafka::Kafka;
-use postgres::Postgres;
+pub(crate) use mysql::Mysql;
 
-/// The URL of a PostgreSQL superuser: read by us to use a running server, and by the tests.
-pub(crate) const POSTGRES: &str = "ONCEBOX_TEST_POSTGRES";
-/// The Kafka bootstrap servers, likewise.
-pub(crate) const KAFKA: &str = "ONCEBOX_TEST_KAFKA";
+use crate::interrupt;
+use crate::process::Daemon;
+use crate::side_by_side::{self, Starter};
+
 /// The directory of this run, for the tests' own files.
 const DIR: &str = "ONCEBOX_TEST_DIR";
 
-/// A PostgreSQL and a Kafka that answer. Those that we started stop when this is dropped.
+/// What can be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// The slowest to start comes first.
+    Kafka,
+    Mysql,
+    Mariadb,
+    Postgres,
+}
+
+impl Service {
+    pub(crate) const ALL: [Self; 4] = [Self::Kafka, Self::Mysql, Self::Mariadb, Self::Postgres];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kafka => "Kafka",
+            Self::Mysql => "MySQL",
+            Self::Mariadb => "MariaDB",
+            Self::Postgres => "PostgreSQL",
+        }
+    }
+
+    /// The variable with the URL of a superuser, or with Kafka's bootstrap servers: read by us to use a running server,
+    /// and by the tests.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Self::Kafka => "ONCEBOX_TEST_KAFKA",
+            Self::Mysql => "ONCEBOX_TEST_MYSQL",
+            Self::Mariadb => "ONCEBOX_TEST_MARIADB",
+            Self::Postgres => "ONCEBOX_TEST_POSTGRES",
+        }
+    }
+
+    fn start(self, run_dir: &Path, starter: &Starter) -> Result<Server> {
+        let began = Instant::now();
+        let start = match self {
+            Self::Kafka => kafka::start,
+            Self::Mysql => mysql::start,
+            Self::Mariadb => mariadb::start,
+            Self::Postgres => postgres::start,
+        };
+        let name = self.name();
+        let server = start(run_dir, starter)?;
+        let seconds = began.elapsed().as_secs_f64();
+        eprintln!("xtask: {name} on 127.0.0.1:{}, started in {seconds:.1} s", server.port);
+        Ok(server)
+    }
+}
+
+/// A server that we started. Dropping it stops it.
+#[derive(Debug)]
+struct Server {
+    daemon: Daemon,
+    port: u16,
+    /// What its variable is set to.
+    value: String,
+}
+
+/// Servers that answer. Those that we started stop when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Services {
     // Dropped in this order: the servers before their directory.
-    kafka: Source<Kafka>,
-    postgres: Source<Postgres>,
+    running: Vec<(Service, Source)>,
     dir: TempDir,
+    mysql: Mysql,
 }
 
 #[derive(Debug)]
-enum Source<T> {
+enum Source {
     Given(Given),
-    Started(T),
+    Started(Server),
+}
+
+impl Source {
+    fn value(&self) -> &str {
+        match self {
+            Self::Given(given) => given.value(),
+            Self::Started(server) => &server.value,
+        }
+    }
 }
 
 impl Services {
-    /// Starts what the environment does not name. Call it from the main thread (see
-    /// [`crate::process::bound_to_us`]).
-    pub(crate) fn start() -> Result<Self> {
+    /// Starts those that the environment does not name, side by side. Call it from the main thread (see
+    /// [`side_by_side`]).
+    pub(crate) fn start(wanted: &[Service]) -> Result<Self> {
         // First the cheap checks of what was given, then the servers.
-        let given_postgres = Given::postgres()?;
-        let given_kafka = Given::kafka()?;
+        let mut running = Vec::new();
+        let mut missing = Vec::new();
+        for &service in wanted {
+            match Given::find(service)? {
+                Some(given) => running.push((service, Source::Given(given))),
+                None => missing.push(service),
+            }
+        }
+        let mut mysql = Mysql::NotAsked;
+        if wanted.contains(&Service::Mysql) {
+            mysql = Mysql::find()?;
+        }
+        if !mysql.is_there() {
+            missing.retain(|service| *service != Service::Mysql);
+        }
 
         let dir = tempfile::Builder::new().prefix("oncebox-").tempdir().context("no temporary directory")?;
-        // PostgreSQL runs as another user when we are root, and must be able to enter.
+        // Databases run as other users when we are root, and must be able to enter.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
 
-        let postgres = match given_postgres {
-            Some(given) => Source::Given(given),
-            None => Source::Started(timed("PostgreSQL", || Postgres::start(dir.path()), Postgres::address)?),
-        };
-        let kafka = match given_kafka {
-            Some(given) => Source::Given(given),
-            None => Source::Started(timed("Kafka", || Kafka::start(dir.path()), Kafka::address)?),
-        };
-        Ok(Self { kafka, postgres, dir })
+        let path = dir.path();
+        let start = |service: Service| move |starter: &Starter| (service, service.start(path, starter));
+        for (service, started) in side_by_side::run(missing.into_iter().map(start).collect()) {
+            match started {
+                Ok(server) => running.push((service, Source::Started(server))),
+                Err(error) if service == Service::Mysql => {
+                    // A signal ends the run; it does not make MySQL missing.
+                    interrupt::check()?;
+                    mysql = Mysql::Missing(format!("{error:#}"));
+                }
+                Err(error) => return Err(error.context(format!("no {} for the tests", service.name()))),
+            }
+        }
+        if let Mysql::Missing(_) = mysql {
+            eprintln!("xtask: {mysql}");
+        }
+        Ok(Self { running, dir, mysql })
     }
 
-    /// The URL of a PostgreSQL superuser.
-    pub(crate) fn postgres_url(&self) -> String {
-        match &self.postgres {
-            Source::Given(given) => given.value().to_owned(),
-            Source::Started(postgres) => postgres.url(),
-        }
-    }
-
-    /// The Kafka bootstrap servers.
-    pub(crate) fn kafka_brokers(&self) -> String {
-        match &self.kafka {
-            Source::Given(given) => given.value().to_owned(),
-            Source::Started(kafka) => kafka.address(),
-        }
+    /// What became of MySQL.
+    pub(crate) fn mysql(&self) -> &Mysql {
+        &self.mysql
     }
 
     /// The directory of this run: the servers' data and logs, and whatever the tests put there.
@@ -91,41 +173,29 @@ impl Services {
     }
 
     /// The environment for a process that uses the services.
-    pub(crate) fn env(&self) -> [(&'static str, String); 3] {
-        [
-            (POSTGRES, self.postgres_url()),
-            (KAFKA, self.kafka_brokers()),
-            (DIR, self.dir().display().to_string()),
-        ]
+    pub(crate) fn env(&self) -> Vec<(&'static str, String)> {
+        let servers =
+            self.running.iter().map(|(service, source)| (service.variable(), source.value().to_owned()));
+        servers.chain([(DIR, self.dir().display().to_string())]).collect()
     }
 
     /// Shell lines for another terminal. What came from the environment is not repeated: it may hold a
     /// password.
     pub(crate) fn exports(&self) -> String {
-        let line = |name: &str, started: Option<String>| match started {
-            Some(value) => format!("export {name}={value}\n"),
-            None => format!("# {name} is already set\n"),
+        let line = |(service, source): &(Service, Source)| match source {
+            Source::Started(server) => format!("export {}={}\n", service.variable(), server.value),
+            Source::Given(_) => format!("# {} is already set\n", service.variable()),
         };
-        let postgres = matches!(self.postgres, Source::Started(_)).then(|| self.postgres_url());
-        let kafka = matches!(self.kafka, Source::Started(_)).then(|| self.kafka_brokers());
-        line(POSTGRES, postgres) + &line(KAFKA, kafka)
+        self.running.iter().map(line).collect()
     }
 
     /// An error when a server that we started has ended.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
-        if let Source::Started(postgres) = &mut self.postgres {
-            postgres.check_alive()?;
-        }
-        if let Source::Started(kafka) = &mut self.kafka {
-            kafka.check_alive()?;
+        for (_, source) in &mut self.running {
+            if let Source::Started(server) = source {
+                server.daemon.check_alive()?;
+            }
         }
         Ok(())
     }
-}
-
-fn timed<T>(name: &str, start: impl FnOnce() -> Result<T>, address: impl Fn(&T) -> String) -> Result<T> {
-    let began = Instant::now();
-    let started = start().with_context(|| format!("no {name} for the tests"))?;
-    eprintln!("xtask: {name} on {}, started in {:.1} s", address(&started), began.elapsed().as_secs_f64());
-    Ok(started)
 }

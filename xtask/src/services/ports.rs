@@ -1,7 +1,8 @@
 //! Free ports on loopback.
 
 use std::fmt;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
@@ -41,6 +42,12 @@ fn free<const N: usize>() -> Result<[u16; N]> {
         bound.push(listener);
     }
     Ok(ports)
+}
+
+/// Whether somebody listens there.
+pub(super) fn accepts(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
 #[cfg(test)]
