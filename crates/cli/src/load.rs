@@ -12,6 +12,7 @@ use oncebox_config::{
 use oncebox_core::inbox::Settings;
 use oncebox_core::outbox::{ByEvent, RelaySettings};
 use oncebox_kafka::Kafka;
+use oncebox_mysql::MysqlStore;
 use oncebox_postgres::PgStore;
 use oncebox_sql::SqlStore;
 use oncebox_sqlite::SqliteStore;
@@ -35,6 +36,7 @@ fn parse(text: &str) -> Result<Config, Problems> {
     let surroundings = Surroundings {
         env: &|name| std::env::var(name).ok(),
         check_dialect: &|store, sql| match store {
+            StoreKind::Mysql => MysqlStore::check_dialect(sql),
             StoreKind::Postgres => PgStore::check_dialect(sql),
             StoreKind::Sqlite => SqliteStore::check_dialect(sql),
         },

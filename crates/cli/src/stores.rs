@@ -4,6 +4,7 @@ use std::future::Future;
 
 use oncebox_config::{InboxConfig, PartitionReceipts, StoreConfig, StoreKind};
 use oncebox_core::store::{Admin, OutboxAdmin, Retention, StoreResult};
+use oncebox_mysql::MysqlStore;
 use oncebox_postgres::PgStore;
 use oncebox_sql::{SqlHandlerError, SqlStore};
 use oncebox_sqlite::SqliteStore;
@@ -14,6 +15,12 @@ use crate::exit::Failure;
 pub(crate) trait ConfiguredStore: SqlStore + OutboxAdmin {
     /// What the configuration asks of the schema beyond migrations.
     fn arrange(&self, store: &StoreConfig) -> impl Future<Output = StoreResult<()>> + Send;
+}
+
+impl ConfiguredStore for MysqlStore {
+    async fn arrange(&self, _store: &StoreConfig) -> StoreResult<()> {
+        Ok(())
+    }
 }
 
 impl ConfiguredStore for PgStore {
@@ -52,6 +59,13 @@ where
 {
     let url = config.url.expose();
     match config.kind {
+        StoreKind::Mysql => {
+            let mut builder = MysqlStore::builder(url);
+            if let Some(most) = config.max_connections {
+                builder = builder.max_connections(most);
+            }
+            command.run(builder.connect().await?).await
+        }
         StoreKind::Postgres => {
             let by_day = config.partition_receipts == PartitionReceipts::Day;
             let mut builder = PgStore::builder(url).partition_receipts(by_day);

@@ -21,6 +21,8 @@ pub struct StoreConfig {
 /// The databases this build can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
+    /// `mysql://` or `mariadb://`, whichever of the two it is.
+    Mysql,
     /// `postgres://` or `postgresql://`.
     Postgres,
     /// `sqlite://`.
@@ -37,7 +39,8 @@ pub enum PartitionReceipts {
     Day,
 }
 
-const URL_FIX: &str = "write postgres://USER:PASSWORD@HOST/DATABASE or sqlite://FILE";
+const URL_FIX: &str =
+    "write postgres://USER:PASSWORD@HOST/DATABASE, mysql://USER:PASSWORD@HOST/DATABASE or sqlite://FILE";
 
 pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
     let url = section
@@ -48,13 +51,26 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
     let partitions = section.optional("partition_receipts");
     let choices = [("none", PartitionReceipts::None), ("day", PartitionReceipts::Day)];
     let partition_receipts = partitions.as_ref().and_then(|e| e.choice(&choices)).unwrap_or_default();
-    let is_sqlite = matches!(url, Some((_, StoreKind::Sqlite)));
-    if let Some(entry) = partitions.filter(|_| is_sqlite && partition_receipts == PartitionReceipts::Day) {
-        entry.report("SQLite has no partitioned tables", "remove the key or use a postgres:// store");
+    let refused = url.as_ref().and_then(|(_, kind)| without_partitions(*kind));
+    if let (Some(entry), Some(why), PartitionReceipts::Day) = (partitions, refused, partition_receipts) {
+        entry.report(why, "remove the key or use a postgres:// store");
     }
     section.finish();
     let (url, kind) = url?;
     Some(StoreConfig { url, kind, max_connections, partition_receipts })
+}
+
+/// Why receipts are not partitioned there.
+fn without_partitions(kind: StoreKind) -> Option<&'static str> {
+    match kind {
+        StoreKind::Postgres => None,
+        // A change of a table's partitions needs the table for itself: it waits for whoever uses it, and whoever comes next waits
+        // for it.
+        StoreKind::Mysql => {
+            Some("MySQL and MariaDB hold up every transaction while a partition is made or dropped")
+        }
+        StoreKind::Sqlite => Some("SQLite has no partitioned tables"),
+    }
 }
 
 /// Reads the URL without ever repeating it in a message: it may hold a password.
@@ -66,11 +82,12 @@ fn url(entry: &Entry<'_, '_>) -> Option<(Secret, StoreKind)> {
     };
     let kind = match scheme {
         "postgres" | "postgresql" => StoreKind::Postgres,
+        "mysql" | "mariadb" => StoreKind::Mysql,
         "sqlite" => StoreKind::Sqlite,
-        "mysql" | "mariadb" | "mongodb" => {
+        "mongodb" => {
             entry.report(
                 format!("{scheme}:// is not supported by this build yet"),
-                "use postgres:// or sqlite://",
+                "use postgres://, mysql:// or sqlite://",
             );
             return None;
         }
@@ -83,5 +100,15 @@ fn url(entry: &Entry<'_, '_>) -> Option<(Secret, StoreKind)> {
         entry.report("this names no file", "write sqlite://FILE, such as sqlite://oncebox.sqlite");
         return None;
     }
+    if kind == StoreKind::Mysql && !names_a_database(rest) {
+        entry.report("this names no database", "write mysql://USER:PASSWORD@HOST/DATABASE");
+        return None;
+    }
     Some((Secret::new(text), kind))
+}
+
+/// A server of PostgreSQL has a default for this; one of MySQL leaves the session without any.
+fn names_a_database(rest: &str) -> bool {
+    let path = rest.split(['?', '#']).next().and_then(|before| before.split_once('/'));
+    path.is_some_and(|(_, name)| !name.is_empty())
 }

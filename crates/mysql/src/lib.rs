@@ -46,6 +46,8 @@ mod position;
 mod purge;
 mod quote;
 mod session;
+#[cfg(feature = "sql")]
+mod sql_handler;
 mod status;
 mod store;
 #[cfg(feature = "testing")]
@@ -54,6 +56,8 @@ mod time;
 mod txn;
 
 pub use options::MysqlStoreBuilder;
+#[cfg(feature = "sql")]
+pub use sql_handler::SqlHandler;
 pub use store::MysqlStore;
 #[cfg(feature = "testing")]
 pub use temporary::TemporaryMysql;

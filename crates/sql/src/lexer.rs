@@ -1,7 +1,8 @@
 //! Cuts SQL into tokens, just finely enough to tell a parameter from everything that only looks like one.
 //!
 //! It follows PostgreSQL, whose rules for strings and comments are the widest; what SQLite reads differently (a nested
-//! comment, `[name]`) is rare and ends in an error of the database, never in a value taken for SQL.
+//! comment, `[name]`) is rare and ends in an error of the database, never in a value taken for SQL. What MySQL reads differently
+//! (a backslash in a string, `#`) its store refuses.
 
 use crate::{MESSAGES, StatementError};
 
@@ -55,9 +56,9 @@ impl Token<'_> {
 
 /// Whether a token names the relation `messages`.
 pub(crate) fn is_messages(token: &Token<'_>) -> bool {
-    token.is_word(MESSAGES)
-        || (token.kind == Kind::Quoted
-            && token.text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) == Some(MESSAGES))
+    let quoted_by =
+        |quote| token.text.strip_prefix(quote).and_then(|t| t.strip_suffix(quote)) == Some(MESSAGES);
+    token.is_word(MESSAGES) || (token.kind == Kind::Quoted && (quoted_by('"') || quoted_by('`')))
 }
 
 /// Whether a name goes on with this character.

@@ -38,7 +38,7 @@ pub enum StatementError {
         /// Where, in bytes.
         offset: usize,
     },
-    /// `$1` and the like, which would collide with the placeholders oncebox writes; in SQLite also `?` and `@name`.
+    /// `$1` and the like, which would collide with the placeholders oncebox writes; `?`, and in SQLite `@name`.
     Positional {
         /// As written.
         text: String,
@@ -56,6 +56,15 @@ pub enum StatementError {
     WithoutMessages,
     /// A rule about rows for a statement that runs once for many messages.
     RowsInBatch,
+    /// What this database reads in another way than it is meant.
+    Foreign {
+        /// What it reads.
+        message: String,
+        /// What to write instead.
+        fix: String,
+        /// Where, in bytes.
+        offset: usize,
+    },
 }
 
 impl StatementError {
@@ -73,7 +82,8 @@ impl StatementError {
             | Self::SecondStatement { offset }
             | Self::Refused { offset, .. }
             | Self::Positional { offset, .. }
-            | Self::ParamInBatch { offset, .. } => *offset,
+            | Self::ParamInBatch { offset, .. }
+            | Self::Foreign { offset, .. } => *offset,
             Self::Empty | Self::WithoutMessages | Self::RowsInBatch => 0,
         }
     }
@@ -101,6 +111,7 @@ impl StatementError {
             Self::RowsInBatch => {
                 "`rows` is about one message, but a batch statement runs once for many".to_owned()
             }
+            Self::Foreign { message, .. } => message.clone(),
         }
     }
 
@@ -124,6 +135,7 @@ impl StatementError {
             }
             Self::WithoutMessages => "select from `messages`".to_owned(),
             Self::RowsInBatch => "remove it, or move the statement to `each`".to_owned(),
+            Self::Foreign { fix, .. } => fix.clone(),
         }
     }
 }

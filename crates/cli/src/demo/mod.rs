@@ -6,6 +6,7 @@
 mod broker;
 mod consumers;
 mod database;
+mod pool;
 mod producer;
 mod verdict;
 

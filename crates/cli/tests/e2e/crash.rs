@@ -25,6 +25,11 @@ async fn a_crash_at_each_step_on_postgres() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_each_step_on_mariadb() {
+    crash_at_each_step(Kind::Mariadb).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_each_step_on_sqlite() {
     crash_at_each_step(Kind::Sqlite).await;
 }
@@ -51,9 +56,7 @@ async fn crash_at_each_step(kind: Kind) {
 /// One crash after another without anything in between: what one has left behind must not confuse the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn crashes_one_after_another() {
-    for (kind, lanes) in
-        [(Kind::Postgres, "1"), (Kind::Postgres, "4"), (Kind::Sqlite, "1"), (Kind::Sqlite, "4")]
-    {
+    for (kind, lanes) in Kind::ALL.into_iter().flat_map(|kind| [(kind, "1"), (kind, "4")]) {
         let mut world = World::new(kind, 2).await;
         world.config.with_static_membership();
         world.inbox(|inbox| inbox.set("lanes", lanes).set("batch", "{ messages = 10 }"));
@@ -73,7 +76,7 @@ async fn crashes_one_after_another() {
 /// A message that ends the process each time it is applied is found out and given up; the others go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_aborts_the_process_is_given_up() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         world.config.with_static_membership();
         let all = orders(0..21);

@@ -29,7 +29,7 @@ async fn world_with_letters(kind: Kind, count: i64) -> (World, Daemon) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_listed_and_shown() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let (world, daemon) = world_with_letters(kind, 5).await;
         let list = |more: &[&str]| {
             let answer = world.oncebox(&[&["dead", "list", "--output", "json"], more].concat());
@@ -71,7 +71,7 @@ async fn dead_letters_are_listed_and_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_after_the_cause_is_mended_applies_once() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let (world, daemon) = world_with_letters(kind, 4).await;
         let replay = |more: &[&str]| world.oncebox(&[&["dead", "replay", "--output", "json"], more].concat());
         replay(&[]).exits(2).says(&["--all"]);
@@ -109,7 +109,7 @@ async fn a_replay_after_the_cause_is_mended_applies_once() {
 /// Two operators at once: whoever comes second waits and finds nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replays_at_once_apply_once() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let (world, daemon) = world_with_letters(kind, 150).await;
         world.db.deliver("sku-100", 1000).await;
         world.write_config();
@@ -134,7 +134,7 @@ async fn two_replays_at_once_apply_once() {
 /// Dropped is dropped: the effect never comes, not even with a copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_letters_stay_settled() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         // More than one page of them.
         let (world, daemon) = world_with_letters(kind, 450).await;
         let drop = |more: &[&str]| world.oncebox(&[&["dead", "drop", "--output", "json"], more].concat());
@@ -160,7 +160,7 @@ async fn dropped_letters_stay_settled() {
 /// A letter that had no id gets one when the configuration finds it; a copy of it is then known.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_letter_without_an_id_is_replayed_with_the_id_it_has_now() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         let order = Order::of(0, 0);
         let (key, payload) = (order.key(), order.payload());
@@ -194,7 +194,7 @@ async fn a_letter_without_an_id_is_replayed_with_the_id_it_has_now() {
 /// `park-key`: a letter that stands behind another one of its key waits for it, unless it is forced.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_letter_is_not_replayed_before_an_earlier_one_of_its_key() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         world.inbox(|inbox| inbox.set("on_failure", "\"park-key\""));
         let order = Order::of;

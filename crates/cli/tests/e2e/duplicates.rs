@@ -2,15 +2,24 @@
 
 use crate::support::config::Inbox;
 use crate::support::database::Kind;
+use crate::support::on_each_server;
 use crate::support::orders::{Order, orders};
 use crate::support::topic::Odd;
 use crate::support::world::World;
 use crate::support::{check::compare_ids, eventually};
 
+on_each_server!(
+    a_relay_that_publishes_twice,
+    a_consumer_killed_between_commit_and_ack,
+    a_rebalance_in_the_middle_of_a_batch,
+    an_operator_rewinds_the_group,
+    members_that_come_and_go,
+    two_consumers_of_one_topic_each_have_their_effects,
+);
+
 /// Cause one: a relay that publishes again what it does not know it has published.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_publishes_twice() {
-    let world = World::new(Kind::Postgres, 3).await;
+async fn a_relay_that_publishes_twice(kind: Kind) {
+    let world = World::new(kind, 3).await;
     let all = orders(0..200);
     world.topic.send(&all);
     // Once at once, once a while later, once after everything else.
@@ -28,9 +37,8 @@ async fn a_relay_that_publishes_twice() {
 }
 
 /// Cause two: the database has committed, and the process ends before Kafka hears of it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_killed_between_commit_and_ack() {
-    let mut world = World::new(Kind::Postgres, 1).await;
+async fn a_consumer_killed_between_commit_and_ack(kind: Kind) {
+    let mut world = World::new(kind, 1).await;
     world.config.with_static_membership();
     world.topic.send(&orders(0..30));
     let daemon = world.start();
@@ -52,16 +60,17 @@ async fn a_consumer_killed_between_commit_and_ack() {
 }
 
 /// Cause three: partitions move while batches are in flight.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rebalance_in_the_middle_of_a_batch() {
-    let mut world = World::new(Kind::Postgres, 4).await;
-    world.inbox(Inbox::gated);
+async fn a_rebalance_in_the_middle_of_a_batch(kind: Kind) {
+    let mut world = World::new(kind, 4).await;
+    world.inbox(|inbox| inbox.gated(kind));
     let all = orders(0..400);
     world.topic.send(&all);
     let gate = world.db.close_gate().await;
     let first = world.start();
-    eventually("all partitions are in the middle of a batch", async || world.waiting_handlers().await == 4)
-        .await;
+    eventually("all partitions are in the middle of a batch", async || {
+        world.db.waiting_handlers().await == 4
+    })
+    .await;
 
     let second = world.start();
     first.has_logged("partition revoked").await;
@@ -77,9 +86,8 @@ async fn a_rebalance_in_the_middle_of_a_batch() {
 }
 
 /// Cause four: an operator who sets the group back.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_operator_rewinds_the_group() {
-    let world = World::new(Kind::Postgres, 2).await;
+async fn an_operator_rewinds_the_group(kind: Kind) {
+    let world = World::new(kind, 2).await;
     let before = orders(0..120);
     world.topic.send(&before);
     let daemon = world.start();
@@ -96,11 +104,10 @@ async fn an_operator_rewinds_the_group() {
 }
 
 /// Receipts belong to a consumer: what one has applied is fresh for the other.
-#[tokio::test(flavor = "multi_thread")]
-async fn two_consumers_of_one_topic_each_have_their_effects() {
-    let mut world = World::new(Kind::Postgres, 3).await;
+async fn two_consumers_of_one_topic_each_have_their_effects(kind: Kind) {
+    let mut world = World::new(kind, 3).await;
     let other = format!("{}-audit", world.consumer);
-    world.config.inboxes.push(Inbox::of_orders(Kind::Postgres, &other, &world.topic.name));
+    world.config.inboxes.push(Inbox::of_orders(kind, &other, &world.topic.name));
     let all: Vec<Order> = orders(0..150);
     world.topic.send(&all);
     world.topic.send(&all[..50]);
@@ -115,7 +122,7 @@ async fn two_consumers_of_one_topic_each_have_their_effects() {
 /// An id counts once per tenant.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_id_of_two_tenants_is_two_messages() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 2).await;
         world.inbox(|inbox| inbox.set("tenant", "\"header:tenant\""));
         for (nth, tenant) in ["north", "south", "north", "south", "south"].iter().enumerate() {
@@ -140,9 +147,8 @@ async fn the_same_id_of_two_tenants_is_two_messages() {
 }
 
 /// Members come and go all the time: each time partitions move while batches are in flight.
-#[tokio::test(flavor = "multi_thread")]
-async fn members_that_come_and_go() {
-    let mut world = World::new(Kind::Postgres, 6).await;
+async fn members_that_come_and_go(kind: Kind) {
+    let mut world = World::new(kind, 6).await;
     world.inbox(|inbox| inbox.set("batch", "{ messages = 5 }").set("lanes", "2"));
     let all = orders(0..3000);
     let (first, second) = (world.start(), world.start());

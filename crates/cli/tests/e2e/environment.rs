@@ -28,7 +28,7 @@ async fn survives(world: &World, broken: &str, mended: &str, word: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_is_missing_for_a_while_costs_no_message() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = World::new(kind, 2).await;
         let (broken, mended) =
             ("ALTER TABLE stock RENAME TO stock_old", "ALTER TABLE stock_old RENAME TO stock");

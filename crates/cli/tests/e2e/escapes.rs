@@ -33,21 +33,22 @@ fn both_forms(world: &World, command: &[&str]) -> (Answer, serde_json::Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_text_of_a_message_is_obeyed_by_a_terminal_or_forges_a_line_of_the_log() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         // The error of a statement quotes what is wrong.
         world.inbox(|inbox| match kind {
             Kind::Postgres => inbox.first("\"SELECT (:payload->>'qty')::bigint\""),
-            Kind::Sqlite => inbox.first("\"INSERT INTO no_quotes (text) VALUES (:payload->>'qty')\""),
+            Kind::Mariadb | Kind::Sqlite => inbox.first("\"INSERT INTO no_quotes (id) VALUES (:id)\""),
         });
-        if kind == Kind::Sqlite {
-            world.db.execute("CREATE TABLE no_quotes (text TEXT)").await;
-            world
-                .db
-                .execute(&format!(
-                    "CREATE TRIGGER refused BEFORE INSERT ON no_quotes BEGIN SELECT RAISE(ABORT, '{HOSTILE}'); END"
-                ))
-                .await;
+        if kind != Kind::Postgres {
+            let refuse = match kind {
+                Kind::Mariadb => {
+                    format!("FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{HOSTILE}'")
+                }
+                Kind::Postgres | Kind::Sqlite => format!("BEGIN SELECT RAISE(ABORT, '{HOSTILE}'); END"),
+            };
+            world.db.execute("CREATE TABLE no_quotes (id TEXT)").await;
+            world.db.script(&format!("CREATE TRIGGER refused BEFORE INSERT ON no_quotes {refuse}")).await;
         }
         let payload = serde_json::json!({"sku": "sku-0", "qty": HOSTILE}).to_string();
         let headers = [("event_id", Some(HOSTILE.as_bytes())), (HOSTILE, Some(HOSTILE.as_bytes()))];

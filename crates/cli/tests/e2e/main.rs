@@ -1,4 +1,4 @@
-//! The whole product, as its users run it: `oncebox run` as a process, a real Kafka, a real PostgreSQL or a SQLite file,
+//! The whole product, as its users run it: `oncebox run` as a process, a real Kafka, a real PostgreSQL or MariaDB or a SQLite file,
 //! and everything that goes wrong between them.
 //!
 //! Each test has a database, a topic and a consumer of its own and counts in the end from the database. No test waits for

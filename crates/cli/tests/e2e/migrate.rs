@@ -7,7 +7,7 @@ use crate::support::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn six_processes_migrate_at_once() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = World::new(kind, 1).await;
         let status = || world.oncebox(&["migrate", "status", "--output", "json"]);
         let before = status().exits(1).json();
@@ -37,7 +37,7 @@ async fn six_processes_migrate_at_once() {
 /// What `migrate sql` prints can be run by hand, and the daemon is content with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn migrate_sql_prints_what_migrate_does() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = World::new(kind, 1).await;
         let sql = world.oncebox(&["migrate", "sql"]).exits(0).stdout;
         for table in ["oncebox_inbox", "oncebox_position", "oncebox_dead"] {
@@ -52,7 +52,7 @@ async fn migrate_sql_prints_what_migrate_does() {
 /// Two daemons and a `migrate` start together on an empty database.
 #[tokio::test(flavor = "multi_thread")]
 async fn daemons_that_start_together_on_an_empty_database() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = World::new(kind, 4).await;
         let all = orders(0..200);
         world.topic.send(&all);

@@ -6,17 +6,18 @@ use crate::support::topic::Odd;
 use crate::support::world::World;
 
 const STATEMENT: &str =
-    "\"INSERT INTO odd (message_id, key, payload, headers) VALUES (:id, :key, :payload, :headers)\"";
+    "\"INSERT INTO odd (message_id, message_key, payload, headers) VALUES (:id, :key, :payload, :headers)\"";
 
 async fn world(kind: Kind, payload: &str) -> World {
     let mut world = World::new(kind, 1).await;
     let column = match (kind, payload) {
         (Kind::Postgres, "bytes") => "BYTEA",
-        (Kind::Sqlite, "bytes") => "BLOB",
+        (Kind::Mariadb | Kind::Sqlite, "bytes") => "BLOB",
         _ => "TEXT",
     };
     let headers = if kind == Kind::Postgres { "JSONB" } else { "TEXT" };
-    let table = format!("CREATE TABLE odd (message_id TEXT, key TEXT, payload {column}, headers {headers})");
+    let table =
+        format!("CREATE TABLE odd (message_id TEXT, message_key TEXT, payload {column}, headers {headers})");
     world.db.execute(&table).await;
     let inbox = Inbox::new(&world.consumer, &world.topic.name, vec![STATEMENT.to_owned()]);
     world.config.inboxes = vec![inbox.set("payload", &format!("{payload:?}"))];
@@ -25,7 +26,7 @@ async fn world(kind: Kind, payload: &str) -> World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_records_with_a_payload_of_bytes() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = world(kind, "bytes").await;
         let send = |id: &str, key: Option<&[u8]>, payload: Option<&[u8]>, more: &[(&str, Option<&[u8]>)]| {
             let headers = [&[("event_id", Some(id.as_bytes()))], more].concat();
@@ -61,12 +62,16 @@ async fn odd_records_with_a_payload_of_bytes() {
                 "encode(payload, 'hex')",
                 "(headers->'twice')::text, (headers->'bytes')::text, (headers->'null')::text",
             ),
+            Kind::Mariadb => (
+                "lower(hex(payload))",
+                "JSON_EXTRACT(headers,'$.twice'), JSON_EXTRACT(headers,'$.bytes'), JSON_EXTRACT(headers,'$.null')",
+            ),
             Kind::Sqlite => ("lower(hex(payload))", "headers->'twice', headers->'bytes', headers->'null'"),
         };
         let seen = world
             .db
             .texts(&format!(
-                "SELECT message_id || ' ' || COALESCE('key:' || key, 'no key') || ' ' || \
+                "SELECT message_id || ' ' || COALESCE('key:' || message_key, 'no key') || ' ' || \
                  CASE WHEN payload IS NULL THEN 'no payload' ELSE 'payload:' || {hex} END FROM odd ORDER BY message_id"
             ))
             .await;
@@ -107,7 +112,7 @@ async fn odd_records_with_a_payload_of_bytes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_records_with_a_payload_of_text() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = world(kind, "text").await;
         for (id, payload) in [
             ("text", Some("grüße \u{1f600} 'quoted' \\ $1 :id".as_bytes())),

@@ -18,7 +18,7 @@ fn says(unhealthy: &[serde_json::Value], words: &[&str]) {
 /// The new log is longer than the position: no number tells that it is another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_was_created_anew_stops_the_partition_whatever_its_length() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         world.topic.send(&orders(0..50));
         let daemon = world.start();
@@ -48,7 +48,7 @@ async fn a_topic_that_was_created_anew_stops_the_partition_whatever_its_length()
 /// Where a message stands is its id: in another log it is another message.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_of_a_new_log_are_new_when_their_place_is_their_id() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         world.inbox(|inbox| inbox.set("id", "\"coordinates\""));
         world.topic.send(&orders(0..20));

@@ -5,14 +5,22 @@ use std::time::Duration;
 use crate::support::config::Inbox;
 use crate::support::database::Kind;
 use crate::support::eventually;
+use crate::support::on_each_server;
 use crate::support::orders::{Order, orders};
 use crate::support::proxy::Proxy;
 use crate::support::world::World;
 
+on_each_server!(
+    connections_terminated_again_and_again,
+    the_network_is_cut_again_and_again,
+    the_answer_to_a_commit_is_lost,
+    the_database_is_away_for_a_while,
+    a_daemon_that_starts_before_its_database,
+);
+
 /// An operator, a failover or a pooler ends the daemon's connections again and again.
-#[tokio::test(flavor = "multi_thread")]
-async fn connections_terminated_again_and_again() {
-    let mut world = World::new(Kind::Postgres, 3).await;
+async fn connections_terminated_again_and_again(kind: Kind) {
+    let mut world = World::new(kind, 3).await;
     world.inbox(|inbox| inbox.set("batch", "{ messages = 10 }"));
     let all = orders(0..1500);
     world.topic.send(&all[..500]);
@@ -34,9 +42,8 @@ async fn connections_terminated_again_and_again() {
 }
 
 /// The network cuts all connections, at any point of the conversation.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_network_is_cut_again_and_again() {
-    let mut world = World::new(Kind::Postgres, 3).await;
+async fn the_network_is_cut_again_and_again(kind: Kind) {
+    let mut world = World::new(kind, 3).await;
     let proxy = Proxy::before(&world.db.url).await;
     world.config.store = proxy.url(&world.db.url);
     world.inbox(|inbox| inbox.set("batch", "{ messages = 10 }"));
@@ -61,9 +68,8 @@ async fn the_network_is_cut_again_and_again() {
 }
 
 /// The database commits and the daemon never hears of it: was it applied, or not?
-#[tokio::test(flavor = "multi_thread")]
-async fn the_answer_to_a_commit_is_lost() {
-    let mut world = World::new(Kind::Postgres, 2).await;
+async fn the_answer_to_a_commit_is_lost(kind: Kind) {
+    let mut world = World::new(kind, 2).await;
     let proxy = Proxy::before(&world.db.url).await;
     world.config.store = proxy.url(&world.db.url);
     world.inbox(|inbox| inbox.set("batch", "{ messages = 10 }"));
@@ -83,9 +89,8 @@ async fn the_answer_to_a_commit_is_lost() {
 }
 
 /// The database is away: the daemon stays, says so, and goes on by itself when it is back.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_database_is_away_for_a_while() {
-    let world = World::new(Kind::Postgres, 2).await;
+async fn the_database_is_away_for_a_while(kind: Kind) {
+    let world = World::new(kind, 2).await;
     let all = orders(0..300);
     world.topic.send(&all[..100]);
     let mut daemon = world.start();
@@ -95,13 +100,13 @@ async fn the_database_is_away_for_a_while() {
     world.db.allow_connections(false).await;
     world.db.terminate_daemons().await;
     world.topic.send(&all[100..200]);
+    let refusal = world.db.refusal();
     for name in ["store".to_owned(), format!("inbox:{}", world.consumer)] {
         eventually(&format!("/healthz shows the trouble of {name}"), async || {
             let Some((_, health)) = daemon.health().await else { return false };
             let loops = health["loops"].as_array().cloned().unwrap_or_default();
             let trouble = |l: &serde_json::Value| {
-                l["name"] == name.as_str()
-                    && l["error"].as_str().is_some_and(|e| e.contains("not currently accepting connections"))
+                l["name"] == name.as_str() && l["error"].as_str().is_some_and(|e| e.contains(refusal))
             };
             loops.iter().any(trouble)
         })
@@ -120,9 +125,8 @@ async fn the_database_is_away_for_a_while() {
 }
 
 /// It is not there yet when the daemon starts: the daemon waits for it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_starts_before_its_database() {
-    let world = World::new(Kind::Postgres, 1).await;
+async fn a_daemon_that_starts_before_its_database(kind: Kind) {
+    let world = World::new(kind, 1).await;
     let all = orders(0..50);
     world.topic.send(&all);
     world.db.allow_connections(false).await;
@@ -131,7 +135,7 @@ async fn a_daemon_that_starts_before_its_database() {
         let ready = daemon.get("/readyz").await;
         let health = daemon.get("/healthz").await;
         ready.is_some_and(|page| page.status == 503)
-            && health.is_some_and(|page| page.body.contains("not currently accepting connections"))
+            && health.is_some_and(|page| page.body.contains(world.db.refusal()))
     })
     .await;
     assert!(daemon.is_running());

@@ -34,7 +34,7 @@ fn send_with_poison(world: &World) -> Vec<Order> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_among_good_messages_is_parked() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = World::new(kind, 2).await;
         let good = send_with_poison(&world);
         let daemon = world.start();
@@ -101,7 +101,7 @@ async fn poison_among_good_messages_is_parked() {
 /// A set-based handler does not say which message is to blame: it is found by halving.
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_in_a_batch_handler_is_found() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         let inbox = Inbox::of_orders_in_batches(kind, &world.consumer, &world.topic.name);
         world.config.inboxes = vec![inbox.set("batch", "{ messages = 100 }")];
@@ -159,7 +159,7 @@ async fn a_message_that_cannot_be_given_up_stops_its_partition() {
 /// `park-key`: what comes later with the key of a dead letter waits behind it, so that its order survives.
 #[tokio::test(flavor = "multi_thread")]
 async fn park_key_keeps_the_order_of_a_key() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         world.inbox(|inbox| inbox.set("on_failure", "\"park-key\""));
         let order = Order::of;

@@ -15,7 +15,7 @@ fn list(world: &World, more: &[&str]) -> serde_json::Value {
 /// Everything is read again, and nothing is applied twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_daemon_begins_anew_where_an_operator_moves_it() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = World::new(kind, 2).await;
         world.topic.send(&orders(0..60));
         let daemon = world.start();
@@ -149,7 +149,7 @@ async fn moving_back_to_before_the_purged_receipts_warns() {
 /// A topic that is gone does not hold the receipts for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retired_topic_holds_no_receipts() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         world.inbox(|inbox| inbox.set("retention", "\"10m\""));
         world.topic.send(&orders(0..10));
@@ -162,7 +162,7 @@ async fn a_retired_topic_holds_no_receipts() {
         world
             .db
             .execute(&format!(
-                "INSERT INTO oncebox_position (consumer, topic, partition, next_offset, epoch) \
+                "INSERT INTO oncebox_position (consumer, topic, \"partition\", next_offset, epoch) \
                  VALUES ('{consumer}', 'gone', 0, 5, 1)"
             ))
             .await;

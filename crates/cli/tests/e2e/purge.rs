@@ -13,7 +13,7 @@ use crate::support::world::World;
 /// Old receipts go, fresh ones stay, and no message notices.
 #[tokio::test(flavor = "multi_thread")]
 async fn purge_while_messages_flow() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 3).await;
         world.inbox(|inbox| inbox.set("retention", "\"10m\""));
         world.config.more = "[purge]\nevery = \"1s\"\n".to_owned();
@@ -56,7 +56,7 @@ async fn purge_while_messages_flow() {
 /// `--dry-run` counts and removes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn purge_dry_run_only_counts() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         world.inbox(|inbox| inbox.set("retention", "\"10m\""));
         world.topic.send(&orders(0..40));

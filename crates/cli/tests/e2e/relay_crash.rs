@@ -1,7 +1,16 @@
 //! A relay ends at each step of its work: no event is lost, and what was published twice can be told by its id.
 
+use crate::support::database::Kind;
+use crate::support::on_each_server;
 use crate::support::outbox::Written;
 use crate::support::world::World;
+
+on_each_server!(
+    a_relay_that_crashes_at_each_step,
+    a_crash_publishes_again_only_what_was_not_written_down,
+    relays_that_crash_one_after_another,
+    relays_killed_under_load,
+);
 
 /// Each step, at the first time it is reached and in the middle of the work.
 const STEPS: [&str; 12] = [
@@ -20,9 +29,8 @@ const STEPS: [&str; 12] = [
 ];
 
 /// One process after another on the same outbox: each crashes at its step among fresh events, the next goes on.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_crashes_at_each_step() {
-    let world = World::with_relay(3).await;
+async fn a_relay_that_crashes_at_each_step(kind: Kind) {
+    let world = World::with_relay_on(kind, 3).await;
     let mut writer = world.writer("w", 12).await;
     for step in STEPS {
         for _ in 0..20 {
@@ -37,8 +45,7 @@ async fn a_relay_that_crashes_at_each_step() {
 }
 
 /// A single event: what has happened to it at each step is certain.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_publishes_again_only_what_was_not_written_down() {
+async fn a_crash_publishes_again_only_what_was_not_written_down(kind: Kind) {
     // How many copies the topic has after the crash, and how many more the next relay may add.
     let steps = [
         ("relay-after-read", Some(0), 1),
@@ -49,7 +56,7 @@ async fn a_crash_publishes_again_only_what_was_not_written_down() {
         ("relay-before-delete", Some(1), 1),
         ("relay-after-delete", Some(1), 0),
     ];
-    let world = World::with_relay(1).await;
+    let world = World::with_relay_on(kind, 1).await;
     let mut writer = world.writer("w", 1).await;
     for (step, at_crash, again) in steps {
         let before = world.topic_records();
@@ -70,9 +77,8 @@ async fn a_crash_publishes_again_only_what_was_not_written_down() {
 }
 
 /// One crash after another without anything in between: what one has left behind must not confuse the next.
-#[tokio::test(flavor = "multi_thread")]
-async fn relays_that_crash_one_after_another() {
-    let world = World::with_relay(3).await;
+async fn relays_that_crash_one_after_another(kind: Kind) {
+    let world = World::with_relay_on(kind, 3).await;
     let mut writer = world.writer("w", 12).await;
     for _ in 0..50 {
         writer.write(12).await;
@@ -95,10 +101,9 @@ async fn relays_that_crash_one_after_another() {
 }
 
 /// SIGKILL at any moment, with applications that write all the time.
-#[tokio::test(flavor = "multi_thread")]
-async fn relays_killed_under_load() {
+async fn relays_killed_under_load(kind: Kind) {
     const KILLS: i64 = 8;
-    let world = World::with_relay(3).await;
+    let world = World::with_relay_on(kind, 3).await;
     let load = world.load(2).await;
     let mut daemons = [world.start(), world.start()];
     for kill in 1..=KILLS {

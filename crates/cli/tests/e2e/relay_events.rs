@@ -6,15 +6,17 @@ use crate::support::config::Inbox;
 use crate::support::database::Kind;
 use crate::support::eventually;
 use crate::support::murmur2::partition_of;
+use crate::support::on_each_server;
 use crate::support::orders::{Order, orders};
 use crate::support::records::Record;
 use crate::support::topic::Odd;
 use crate::support::world::World;
 
+on_each_server!(what_was_rolled_back_is_never_published, a_transaction_that_commits_late,);
+
 /// Several applications at once, each of which rolls back every other transaction.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_rolled_back_is_never_published() {
-    let world = World::with_relay(3).await;
+async fn what_was_rolled_back_is_never_published(kind: Kind) {
+    let world = World::with_relay_on(kind, 3).await;
     let daemon = world.start();
     let mut applications = tokio::task::JoinSet::new();
     for name in ["a", "b", "c", "d"] {
@@ -38,14 +40,18 @@ async fn what_was_rolled_back_is_never_published() {
 
 /// A transaction that stays open has taken a lower number than many that commit before it: nobody waits for it, and its
 /// event comes when it commits.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_commits_late() {
-    let world = World::with_relay(3).await;
+async fn a_transaction_that_commits_late(kind: Kind) {
+    let world = World::with_relay_on(kind, 3).await;
     let topic = &world.topic.name;
     let daemon = world.start();
     let mut writer = world.writer("w", 12).await;
     writer.write(12).await;
-    let late = world.db.begin(&format!("SELECT oncebox_emit('{topic}', 'late', '{{\"late\": true}}')")).await;
+    let emit = format!("oncebox_emit('{topic}', 'late', '{{\"late\": true}}'");
+    let emit = match kind {
+        Kind::Mariadb => format!("CALL {emit}, NULL, @id)"),
+        Kind::Postgres | Kind::Sqlite => format!("SELECT {emit})"),
+    };
+    let late = world.db.begin(&emit).await;
     for _ in 0..20 {
         writer.write(12).await;
     }

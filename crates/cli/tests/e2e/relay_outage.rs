@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use crate::support::daemon::Daemon;
+use crate::support::database::Kind;
 use crate::support::eventually;
 use crate::support::kafka_proxy::{KafkaProxy, Network};
+use crate::support::on_each_server;
 use crate::support::topic::Topic;
 use crate::support::world::World;
+
+on_each_server!(the_database_goes_away_under_a_relay,);
 
 /// The broker does not answer for a minute, longer than any request is waited for: the daemon stays, says so, and goes on
 /// by itself.
@@ -128,9 +132,8 @@ async fn a_missing_topic_holds_up_nobody_else() {
 }
 
 /// The database goes away under a relay: whatever it had published and could not write down comes again.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_database_goes_away_under_a_relay() {
-    let world = World::with_relay(3).await;
+async fn the_database_goes_away_under_a_relay(kind: Kind) {
+    let world = World::with_relay_on(kind, 3).await;
     let mut writer = world.writer("w", 12).await;
     let mut daemon = world.start();
     let mut terminated = 0;

@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 
 use crate::support::daemon::Daemon;
+use crate::support::database::Kind;
 use crate::support::eventually;
 use crate::support::kafka_proxy::{KafkaProxy, Network};
+use crate::support::on_each_server;
 use crate::support::world::World;
+
+on_each_server!(relays_that_come_and_go_publish_each_event_once, a_frozen_relay_is_replaced_and_comes_back,);
 
 const SHARDS: usize = 16;
 
 /// Relays come and go in good order. A shard is drained before it is given back, so nothing is published twice.
-#[tokio::test(flavor = "multi_thread")]
-async fn relays_that_come_and_go_publish_each_event_once() {
-    let mut world = World::with_relay(3).await;
+async fn relays_that_come_and_go_publish_each_event_once(kind: Kind) {
+    let mut world = World::with_relay_on(kind, 3).await;
     // Long enough that a slow machine does not lose a lease.
     world.outbox("lease", "\"40s\"");
     let load = world.load(2).await;
@@ -65,9 +68,8 @@ async fn three_relays_share_a_backlog() {
 
 /// A relay stands still for longer than its lease, in the middle of its work; the other finishes it. It wakes up, and
 /// becomes a good relay again.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_relay_is_replaced_and_comes_back() {
-    let world = World::with_relay(3).await;
+async fn a_frozen_relay_is_replaced_and_comes_back(kind: Kind) {
+    let world = World::with_relay_on(kind, 3).await;
     let (mut zombie, other) = (world.start(), world.start());
     shared_by(&world, 2).await;
     let load = world.load(2).await;

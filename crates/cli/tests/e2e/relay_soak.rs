@@ -3,30 +3,28 @@
 use crate::support::config::Inbox;
 use crate::support::database::Kind;
 use crate::support::eventually;
+use crate::support::on_each_server;
 use crate::support::orders::{Order, SKUS};
 use crate::support::world::World;
+
+on_each_server!(a_hundred_thousand_messages_through_inbox_outbox_and_inbox,);
 
 const ORDERS: u32 = 100_000;
 const KILLS: u32 = 6;
 
 /// 100,000 orders are applied and emit an event each, in one transaction; the events are applied to another database.
 /// Whoever dies on the way, each order has one effect in either, in order.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_thousand_messages_through_inbox_outbox_and_inbox() {
-    let mut last = World::new(Kind::Postgres, 6).await;
+async fn a_hundred_thousand_messages_through_inbox_outbox_and_inbox(kind: Kind) {
+    let mut last = World::new(kind, 6).await;
     let big = |inbox: Inbox| inbox.set("batch", "{ messages = 500 }");
-    let mut first = World::new(Kind::Postgres, 6).await;
-    let emit = format!(
-        "\"SELECT oncebox_emit('{}', key, payload::json) FROM messages ORDER BY (payload->>'seq')::bigint\"",
-        last.topic.name
-    );
+    let mut first = World::new(kind, 6).await;
     let (consumer, topic) = (&first.consumer, &first.topic.name);
-    let inbox = Inbox::of_orders_in_batches(Kind::Postgres, consumer, topic).and(&emit);
+    let inbox = Inbox::of_orders_with_events(kind, consumer, topic, &last.topic.name);
     first.config.inboxes = vec![big(inbox)];
     first.outbox("relay", "true");
     first.outbox("lease", "\"2s\"");
     let (consumer, topic) = (&last.consumer, &last.topic.name);
-    let inbox = Inbox::of_orders_in_batches(Kind::Postgres, consumer, topic);
+    let inbox = Inbox::of_orders_in_batches(kind, consumer, topic);
     last.config.inboxes = vec![big(inbox).set("id", "\"header:oncebox-id\"")];
     last.config.with_static_membership();
 

@@ -60,7 +60,7 @@ async fn a_partition_that_stands_still_keeps_the_receipts_that_its_copies_need()
 /// Parked on day 0, replayed on day 10: from then on the retention counts anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replayed_letter_has_a_young_receipt() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         world.inbox(|inbox| inbox.set("retention", "\"10m\""));
         let letter = Order::of(100, 0);

@@ -44,7 +44,7 @@ async fn where_a_new_consumer_begins() {
 /// `stale = "park"`: what is older than the receipts that were purged may be a copy, and nobody can tell.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_older_than_the_purged_receipts_is_parked() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let mut world = World::new(kind, 1).await;
         world.inbox(|inbox| inbox.set("retention", "\"10m\"").set("stale", "\"park\""));
         let hours_ago = |hours: i64| {

@@ -1,14 +1,16 @@
 //! SIGTERM: the daemon ends what it has begun, tells Kafka, and goes.
 
-use crate::support::config::Inbox;
 use crate::support::database::Kind;
 use crate::support::eventually;
+use crate::support::on_each_server;
 use crate::support::orders::orders;
 use crate::support::world::World;
 
+on_each_server!(sigterm_waits_for_the_transaction_in_flight, sigterm_while_the_database_is_away,);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_under_load_drains_and_exits_0() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = World::new(kind, 3).await;
         let all = orders(0..3000);
         world.topic.send(&all);
@@ -37,15 +39,14 @@ async fn sigterm_under_load_drains_and_exits_0() {
 }
 
 /// A transaction in flight is waited for, and its partition is free for the next process at once.
-#[tokio::test(flavor = "multi_thread")]
-async fn sigterm_waits_for_the_transaction_in_flight() {
-    let mut world = World::new(Kind::Postgres, 1).await;
-    world.inbox(Inbox::gated);
+async fn sigterm_waits_for_the_transaction_in_flight(kind: Kind) {
+    let mut world = World::new(kind, 1).await;
+    world.inbox(|inbox| inbox.gated(kind));
     let all = orders(0..60);
     world.topic.send(&all[..20]);
     let gate = world.db.close_gate().await;
     let daemon = world.start();
-    eventually("a transaction is in flight", async || world.waiting_handlers().await == 1).await;
+    eventually("a transaction is in flight", async || world.db.waiting_handlers().await == 1).await;
     let stopping = tokio::task::spawn_blocking(move || daemon.stop());
     world.topic.send(&all[20..]);
     gate.open().await;
@@ -60,9 +61,8 @@ async fn sigterm_waits_for_the_transaction_in_flight() {
 }
 
 /// The database is away: there is nothing to drain into, and the daemon goes all the same.
-#[tokio::test(flavor = "multi_thread")]
-async fn sigterm_while_the_database_is_away() {
-    let world = World::new(Kind::Postgres, 2).await;
+async fn sigterm_while_the_database_is_away(kind: Kind) {
+    let world = World::new(kind, 2).await;
     let all = orders(0..100);
     world.topic.send(&all[..50]);
     let daemon = world.start();

@@ -1,16 +1,18 @@
 //! Many messages, many copies, many kills.
 
 use crate::support::database::Kind;
+use crate::support::on_each_server;
 use crate::support::orders::{Order, SKUS};
 use crate::support::world::World;
+
+on_each_server!(a_hundred_thousand_messages_and_six_kills,);
 
 const UNIQUE: u32 = 83_334;
 const KILLS: i64 = 6;
 
 /// 100,000 records of which a sixth are copies (20 % of the different ones), two processes, six of them killed.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_thousand_messages_and_six_kills() {
-    let mut world = World::new(Kind::Postgres, 6).await;
+async fn a_hundred_thousand_messages_and_six_kills(kind: Kind) {
+    let mut world = World::new(kind, 6).await;
     world.inbox(|inbox| inbox.set("batch", "{ messages = 500 }"));
     let all: Vec<Order> = (0..UNIQUE).map(Order::number).collect();
     let mut records = Vec::with_capacity(100_001);

@@ -78,7 +78,7 @@ async fn health_and_metrics_have_the_names_of_the_contract() {
 /// Before the tables are there, commands say what to do.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_before_migrate_say_what_to_do() {
-    for kind in [Kind::Postgres, Kind::Sqlite] {
+    for kind in Kind::ALL {
         let world = World::new(kind, 1).await;
         for command in [&["status"][..], &["dead", "list"], &["purge"]] {
             world.oncebox(command).exits(5).says(&["oncebox migrate"]);

@@ -45,13 +45,13 @@ async fn a_row_becomes_one_event_although_two_daemons_sweep() {
             round * 50 + 49
         );
         world.db.execute(&insert).await;
-        eventually("both daemons are about to read", async || world.waiting_handlers().await == 2).await;
+        eventually("both daemons are about to read", async || world.db.waiting_handlers().await == 2).await;
         gate.open().await;
         world.topic_reaches((round + 1) * 45).await;
     }
     // Another run of each, to see that there is nothing more to find.
     let gate = world.db.close_gate().await;
-    eventually("both daemons are about to read", async || world.waiting_handlers().await == 2).await;
+    eventually("both daemons are about to read", async || world.db.waiting_handlers().await == 2).await;
     gate.open().await;
     world.outbox_empties().await;
     for daemon in daemons {

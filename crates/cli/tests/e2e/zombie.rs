@@ -2,20 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::config::Inbox;
 use crate::support::daemon::Daemon;
 use crate::support::database::Kind;
 use crate::support::eventually;
+use crate::support::on_each_server;
 use crate::support::orders::Order;
 use crate::support::world::World;
+
+on_each_server!(
+    a_zombie_cannot_commit_what_it_had_in_hand,
+    a_zombie_that_never_wakes_up_does_not_hold_up_the_others_for_ever,
+    a_zombie_that_was_idle_applies_nothing_again,
+);
 
 const PARTITIONS: i32 = 4;
 
 /// It wakes up with its transaction still open, all effects in it, and wants to commit: the epoch does not let it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_zombie_cannot_commit_what_it_had_in_hand() {
-    let mut world = World::new(Kind::Postgres, PARTITIONS).await;
-    world.inbox(Inbox::gated);
+async fn a_zombie_cannot_commit_what_it_had_in_hand(kind: Kind) {
+    let mut world = World::new(kind, PARTITIONS).await;
+    world.inbox(|inbox| inbox.gated(kind));
     let mut all = round(0);
     world.topic.send(&all);
     let (mut zombie, other) = (world.start(), world.start());
@@ -54,11 +59,10 @@ async fn a_zombie_cannot_commit_what_it_had_in_hand() {
     other.stop();
 }
 
-/// It never wakes up: PostgreSQL ends its transaction after a while, and the new owner goes on.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_zombie_that_never_wakes_up_does_not_hold_up_the_others_for_ever() {
-    let mut world = World::new(Kind::Postgres, 1).await;
-    world.inbox(Inbox::gated);
+/// It never wakes up: the server ends its transaction after a while, and the new owner goes on.
+async fn a_zombie_that_never_wakes_up_does_not_hold_up_the_others_for_ever(kind: Kind) {
+    let mut world = World::new(kind, 1).await;
+    world.inbox(|inbox| inbox.gated(kind));
     let all: Vec<Order> = (1..4).map(|seq| Order::of(0, seq)).collect();
     let mut zombie = world.start();
     freeze_with_open_transaction(&world, &mut zombie, &all).await;
@@ -74,9 +78,8 @@ async fn a_zombie_that_never_wakes_up_does_not_hold_up_the_others_for_ever() {
 }
 
 /// It was idle when it was frozen, others did its work, and it wakes up to records that it had read ahead long ago.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_zombie_that_was_idle_applies_nothing_again() {
-    let world = World::new(Kind::Postgres, PARTITIONS).await;
+async fn a_zombie_that_was_idle_applies_nothing_again(kind: Kind) {
+    let world = World::new(kind, PARTITIONS).await;
     let mut all = round(0);
     world.topic.send(&all);
     let (mut zombie, other) = (world.start(), world.start());
@@ -127,11 +130,8 @@ async fn taken_over(world: &World, other: &Daemon) {
 async fn freeze_with_open_transaction(world: &World, daemon: &mut Daemon, orders: &[Order]) {
     let gate = world.db.close_gate().await;
     world.topic.send(orders);
-    eventually("the server works on them", async || world.waiting_handlers().await == 1).await;
+    eventually("the server works on them", async || world.db.waiting_handlers().await == 1).await;
     daemon.freeze();
     gate.open().await;
-    // With a transaction id: it has written something.
-    let open = "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_stat_activity WHERE datname = current_database() \
-                AND application_name = 'oncebox' AND state = 'idle in transaction' AND backend_xid IS NOT NULL";
-    eventually("a transaction is open", async || world.db.number(open).await == 1).await;
+    eventually("a transaction is open", async || world.db.idle_transactions().await == 1).await;
 }

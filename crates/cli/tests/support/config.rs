@@ -81,21 +81,31 @@ impl Config {
     }
 }
 
+impl Kind {
+    /// The article, the quantity and the sequence of an order.
+    fn fields(self, payload: &str) -> [String; 3] {
+        let text = |name: &str| match self {
+            Self::Mariadb => format!("JSON_VALUE({payload}, '$.{name}')"),
+            Self::Postgres | Self::Sqlite => format!("{payload}->>'{name}'"),
+        };
+        let number = |name: &str| match self {
+            Self::Mariadb => format!("CAST({} AS SIGNED)", text(name)),
+            Self::Postgres => format!("({})::bigint", text(name)),
+            Self::Sqlite => text(name),
+        };
+        [text("sku"), number("qty"), number("seq")]
+    }
+}
+
 impl Inbox {
     /// Takes the orders of a topic out of the stock and writes them into the ledger.
     pub(crate) fn of_orders(kind: Kind, consumer: &str, topic: &str) -> Self {
-        let number = |name: &str| match kind {
-            Kind::Postgres => format!("(:payload->>'{name}')::bigint"),
-            Kind::Sqlite => format!(":payload->>'{name}'"),
-        };
-        let (qty, seq) = (number("qty"), number("seq"));
+        let [sku, qty, seq] = kind.fields(":payload");
         let each = vec![
-            format!(
-                "{{ sql = \"UPDATE stock SET on_hand = on_hand - {qty} WHERE sku = :payload->>'sku'\", rows = 1 }}"
-            ),
+            format!("{{ sql = \"UPDATE stock SET on_hand = on_hand - {qty} WHERE sku = {sku}\", rows = 1 }}"),
             format!(
                 "{{ sql = \"INSERT INTO ledger (consumer, message_id, sku, qty, seq) \
-                 VALUES ('{consumer}', :id, :payload->>'sku', {qty}, {seq})\", rows = 1 }}"
+                 VALUES ('{consumer}', :id, {sku}, {qty}, {seq})\", rows = 1 }}"
             ),
         ];
         Self::new(consumer, topic, each)
@@ -103,19 +113,21 @@ impl Inbox {
 
     /// The same with set-based statements.
     pub(crate) fn of_orders_in_batches(kind: Kind, consumer: &str, topic: &str) -> Self {
-        let number = |name: &str| match kind {
-            Kind::Postgres => format!("(payload->>'{name}')::bigint"),
-            Kind::Sqlite => format!("payload->>'{name}'"),
+        let [sku, qty, seq] = kind.fields("payload");
+        let sums = format!("(SELECT {sku} AS sku, SUM({qty}) AS qty FROM messages GROUP BY {sku}) AS m");
+        let update = match kind {
+            Kind::Mariadb => {
+                format!("UPDATE stock JOIN {sums} ON stock.sku = m.sku SET on_hand = on_hand - m.qty")
+            }
+            Kind::Postgres | Kind::Sqlite => {
+                format!("UPDATE stock SET on_hand = on_hand - m.qty FROM {sums} WHERE stock.sku = m.sku")
+            }
         };
-        let (qty, seq) = (number("qty"), number("seq"));
         let statements = vec![
-            format!(
-                "\"UPDATE stock SET on_hand = on_hand - m.qty FROM (SELECT payload->>'sku' AS sku, SUM({qty}) AS qty \
-                 FROM messages GROUP BY payload->>'sku') AS m WHERE stock.sku = m.sku\""
-            ),
+            format!("\"{update}\""),
             format!(
                 "\"INSERT INTO ledger (consumer, message_id, sku, qty, seq) \
-                 SELECT '{consumer}', id, payload->>'sku', {qty}, {seq} FROM messages ORDER BY {seq}\""
+                 SELECT '{consumer}', id, {sku}, {qty}, {seq} FROM messages ORDER BY {seq}\""
             ),
         ];
         Self { handler: "batch", ..Self::new(consumer, topic, statements) }
@@ -151,8 +163,23 @@ impl Inbox {
         self
     }
 
-    /// The handler waits for the gate of the database (PostgreSQL only).
-    pub(crate) fn gated(self) -> Self {
-        self.first("\"SELECT pg_advisory_xact_lock_shared(1)\"")
+    /// The handler waits for the gate of the database. Any number of them can pass it at once.
+    pub(crate) fn gated(self, kind: Kind) -> Self {
+        self.first(match kind {
+            Kind::Mariadb => "\"INSERT INTO passed SELECT id FROM gate LOCK IN SHARE MODE\"",
+            Kind::Postgres | Kind::Sqlite => "\"SELECT pg_advisory_xact_lock_shared(1)\"",
+        })
+    }
+
+    /// The orders again as events, each in the transaction that applies it.
+    pub(crate) fn of_orders_with_events(kind: Kind, consumer: &str, topic: &str, events: &str) -> Self {
+        match kind {
+            // A procedure, so there is no calling it for many rows at once.
+            Kind::Mariadb => Self::of_orders(kind, consumer, topic)
+                .and(&format!("\"CALL oncebox_emit('{events}', :key, :payload, NULL, @event)\"")),
+            Kind::Postgres | Kind::Sqlite => Self::of_orders_in_batches(kind, consumer, topic).and(&format!(
+                "\"SELECT oncebox_emit('{events}', key, payload::json) FROM messages ORDER BY (payload->>'seq')::bigint\""
+            )),
+        }
     }
 }

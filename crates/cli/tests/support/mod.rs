@@ -30,6 +30,26 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
     }
 }
 
+/// One test for each server that a function knows: `the_test::on_postgres` and `the_test::on_mariadb`.
+macro_rules! on_each_server {
+    ($($test:ident),+ $(,)?) => {$(
+        mod $test {
+            use $crate::support::database::Kind;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_postgres() {
+                super::$test(Kind::Postgres).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_mariadb() {
+                super::$test(Kind::Mariadb).await;
+            }
+        }
+    )+};
+}
+pub(crate) use on_each_server;
+
 /// What `cargo xtask test` sets.
 pub(crate) fn service(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {

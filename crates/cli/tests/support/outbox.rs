@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use sqlx::PgConnection;
+use sqlx::{MySqlConnection, PgConnection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::daemon::Daemon;
-use super::database::Kind;
+use super::database::{Kind, Session};
 use super::eventually;
 use super::records::Record;
 use super::topic::Topic;
@@ -25,7 +25,7 @@ pub(crate) struct Written {
 
 /// An application with keys of its own, so that the order of each key is the order in which it commits.
 pub(crate) struct Writer {
-    conn: PgConnection,
+    session: Session,
     topic: String,
     keys: Vec<String>,
     next: i64,
@@ -53,23 +53,54 @@ impl Writer {
         let numbers: Vec<i64> = (self.next..self.next + events).collect();
         let key = |n: &i64| self.keys[usize::try_from(*n).expect("a number") % self.keys.len()].clone();
         let keys: Vec<String> = numbers.iter().map(key).collect();
-        sqlx::raw_sql("BEGIN").execute(&mut self.conn).await.expect("BEGIN");
-        let ids: Vec<String> = sqlx::query_scalar(
-            "SELECT CAST(oncebox_emit($1, key, json_build_object('n', n)) AS text) FROM (SELECT * FROM \
-             unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS e (key, n, nth) ORDER BY nth) AS e",
-        )
-        .bind(&self.topic)
-        .bind(&keys)
-        .bind(&numbers)
-        .fetch_all(&mut self.conn)
-        .await
-        .expect("the events are written");
-        sqlx::raw_sql(end).execute(&mut self.conn).await.expect(end);
+        self.session.execute("BEGIN").await;
+        let ids = match &mut self.session {
+            Session::Mariadb(conn) => emit_on_mariadb(conn, &self.topic, &keys, &numbers).await,
+            Session::Postgres(conn) => emit_on_postgres(conn, &self.topic, &keys, &numbers).await,
+        };
+        let ids = ids.expect("the events are written");
+        self.session.execute(end).await;
         if end == "COMMIT" {
             self.next += events;
         }
         ids.into_iter().zip(keys).zip(numbers).map(|((id, key), n)| Written { id, key, n }).collect()
     }
+}
+
+async fn emit_on_postgres(
+    conn: &mut PgConnection,
+    topic: &str,
+    keys: &[String],
+    numbers: &[i64],
+) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar(
+        "SELECT CAST(oncebox_emit($1, key, json_build_object('n', n)) AS text) FROM (SELECT * FROM \
+         unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS e (key, n, nth) ORDER BY nth) AS e",
+    )
+    .bind(topic)
+    .bind(keys)
+    .bind(numbers)
+    .fetch_all(conn)
+    .await
+}
+
+async fn emit_on_mariadb(
+    conn: &mut MySqlConnection,
+    topic: &str,
+    keys: &[String],
+    numbers: &[i64],
+) -> sqlx::Result<Vec<String>> {
+    let mut ids = Vec::with_capacity(keys.len());
+    for (key, n) in keys.iter().zip(numbers) {
+        let call = sqlx::query("CALL oncebox_emit(?, ?, JSON_OBJECT('n', ?), NULL, @id)");
+        call.bind(topic).bind(key).bind(n).execute(&mut *conn).await?;
+        ids.push(
+            sqlx::query_scalar("SELECT CAST(@id AS CHAR CHARACTER SET utf8mb4)")
+                .fetch_one(&mut *conn)
+                .await?,
+        );
+    }
+    Ok(ids)
 }
 
 /// Applications at work, until they are told to stop.
@@ -93,7 +124,12 @@ impl Load {
 impl World {
     /// A database with our tables, and daemons that have nothing to do but to publish its events.
     pub(crate) async fn with_relay(partitions: i32) -> Self {
-        let mut world = Self::new(Kind::Postgres, partitions).await;
+        Self::with_relay_on(Kind::Postgres, partitions).await
+    }
+
+    /// The same on another database.
+    pub(crate) async fn with_relay_on(kind: Kind, partitions: i32) -> Self {
+        let mut world = Self::new(kind, partitions).await;
         world.config.inboxes.clear();
         // Small batches, so that there are many to interrupt.
         for (name, value) in [("relay", "true"), ("lease", "\"2s\""), ("batch", "{ messages = 20 }")] {
@@ -111,7 +147,7 @@ impl World {
     /// An application that writes events to the topic of this world.
     pub(crate) async fn writer(&self, name: &str, keys: usize) -> Writer {
         Writer {
-            conn: self.db.connect().await,
+            session: self.db.connect().await,
             topic: self.topic.name.clone(),
             keys: (0..keys).map(|key| format!("{name}-{key}")).collect(),
             next: 0,

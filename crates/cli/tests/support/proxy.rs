@@ -1,4 +1,4 @@
-//! A network between the daemon and PostgreSQL that can be cut.
+//! A network between the daemon and its database that can be cut.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Rules {
 }
 
 impl Proxy {
-    /// A proxy in front of the server of a `postgres://` URL.
+    /// A proxy in front of the server that a URL names.
     pub(crate) async fn before(url: &str) -> Self {
         let server: SocketAddr = authority(url).parse().expect("host and port as numbers");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

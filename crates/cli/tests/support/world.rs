@@ -85,8 +85,8 @@ impl World {
         }
         self.db
             .pairs(&format!(
-                "SELECT CAST(partition AS BIGINT), next_offset FROM oncebox_position \
-                 WHERE consumer = '{consumer}' AND next_offset IS NOT NULL ORDER BY partition"
+                "SELECT CAST(\"partition\" AS BIGINT), next_offset FROM oncebox_position \
+                 WHERE consumer = '{consumer}' AND next_offset IS NOT NULL ORDER BY \"partition\""
             ))
             .await
     }
@@ -124,16 +124,6 @@ impl World {
                 "SELECT CAST(COALESCE(SUM(duplicates), 0) AS BIGINT) FROM oncebox_position WHERE consumer = '{}'",
                 self.consumer
             ))
-            .await
-    }
-
-    /// How many transactions stand before the gate.
-    pub(crate) async fn waiting_handlers(&self) -> i64 {
-        self.db
-            .number(
-                "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
-                 WHERE a.datname = current_database() AND l.locktype = 'advisory' AND l.objid = 1 AND NOT l.granted",
-            )
             .await
     }
 

@@ -116,15 +116,15 @@ const CASES: &[Case] = &[
     ("postgres://erp@localhost/erp", "", "store.url", 2, "this is empty"),
     ("postgres://erp@localhost/erp", "erp", "store.url", 2, "not a database URL"),
     ("postgres://erp@localhost/erp", "oracle://x", "store.url", 2, "scheme of this URL is not known"),
+    ("postgres://erp@localhost/erp", "mysql://x", "store.url", 2, "names no database"),
+    ("postgres://erp@localhost/erp", "mariadb://x/?socket=/run/x", "store.url", 2, "names no database"),
     (
         "postgres://erp@localhost/erp",
-        "mysql://x",
+        "mongodb://x",
         "store.url",
         2,
-        "mysql:// is not supported by this build yet; use postgres:// or sqlite://",
+        "mongodb:// is not supported by this build yet; use postgres://, mysql:// or sqlite://",
     ),
-    ("postgres://erp@localhost/erp", "mariadb://x", "store.url", 2, "not supported by this build yet"),
-    ("postgres://erp@localhost/erp", "mongodb://x", "store.url", 2, "not supported by this build yet"),
     ("postgres://erp@localhost/erp", "sqlite://?mode=rwc", "store.url", 2, "names no file"),
     ("postgres://erp@localhost/erp", "sqlite::memory:", "store.url", 2, "not a database URL"),
     ("[kafka]", "max_connections = 0\n[kafka]", "store.max_connections", 3, "0 is out of range"),
@@ -135,6 +135,13 @@ const CASES: &[Case] = &[
         "store.partition_receipts",
         3,
         "SQLite has no partitioned tables",
+    ),
+    (
+        "postgres://erp@localhost/erp\"",
+        "mysql://erp@localhost/erp\"\npartition_receipts = \"day\"",
+        "store.partition_receipts",
+        3,
+        "hold up every transaction while a partition is made or dropped; remove the key",
     ),
     // Bad values: kafka and http.
     ("localhost:9092", "a:1,,b:2", "kafka.brokers", 4, "an empty name"),
@@ -398,7 +405,7 @@ fn an_empty_file_lacks_a_store() {
 #[test]
 fn six_problems_are_six_problems() {
     let text = r#"[store]
-url = "mysql://erp:hunter2@db/erp"
+url = "mongodb://erp:hunter2@db/erp"
 [http]
 listen = "0.0.0.0:80"
 [[inbox]]

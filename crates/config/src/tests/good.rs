@@ -308,6 +308,22 @@ fn variables_reach_every_string() {
 }
 
 #[test]
+fn the_kind_of_the_store_is_in_its_url() {
+    for (url, kind) in [
+        ("postgresql://erp@db/erp", StoreKind::Postgres),
+        ("mysql://erp:pw@db:3307/erp?ssl-mode=REQUIRED", StoreKind::Mysql),
+        ("mariadb://erp@db/erp", StoreKind::Mysql),
+        ("sqlite://erp.db?mode=rwc", StoreKind::Sqlite),
+    ] {
+        let config = parse(&SMALL.replace("sqlite://stock.db", url));
+        assert_eq!((config.store.kind, config.store.url.expose()), (kind, url));
+    }
+    // Said for any store, as long as it asks for nothing.
+    let text = SMALL.replace("sqlite://stock.db\"", "mysql://db/erp\"\npartition_receipts = \"none\"");
+    assert_eq!(parse(&text).store.partition_receipts, PartitionReceipts::None);
+}
+
+#[test]
 fn secrets_show_up_nowhere() {
     let canary = "hunter2";
     let env = |_: &str| Some(canary.to_owned());
@@ -337,7 +353,8 @@ fn secrets_show_up_nowhere() {
     for (good, wrong) in [
         ("postgres://erp:${PW}@db/erp", "${PW}"),
         ("postgres://erp:${PW}@db/erp", "hunter2://x"),
-        ("postgres://erp:${PW}@db/erp", "mysql://erp:${PW}@db/erp"),
+        ("postgres://erp:${PW}@db/erp", "mongodb://erp:${PW}@db/erp"),
+        ("postgres://erp:${PW}@db/erp", "mysql://erp:${PW}@db"),
         ("\"postgres://erp:${PW}@db/erp\"", "[\"hunter2\"]"),
         ("\"sasl.password\" = \"${PW}\"", "\"sasl.password\" = [\"hunter2\"]"),
         ("\"sasl.password\" = \"${PW}\"", "\"sasl.password\" = \"hunter2${\""),

@@ -1,0 +1,169 @@
+//! Who is connected to the test's database, and what they wait for. There are no such sessions on a SQLite file.
+
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+
+use super::{Database, Kind, server};
+
+impl Database {
+    /// A connection of its own.
+    pub(crate) async fn connect(&self) -> Session {
+        match self.kind {
+            Kind::Mariadb => {
+                let options = server::mariadb().database(&self.name);
+                let conn = MySqlConnection::connect_with(&options).await;
+                Session::Mariadb(conn.expect("a connection"))
+            }
+            Kind::Postgres => {
+                let options = server::postgres().database(&self.name).application_name("e2e");
+                let conn = PgConnection::connect_with(&options).await;
+                Session::Postgres(conn.expect("a connection"))
+            }
+            Kind::Sqlite => panic!("a SQLite file has no sessions"),
+        }
+    }
+
+    /// Opens a transaction and runs this in it.
+    pub(crate) async fn begin(&self, sql: &str) -> OpenTransaction {
+        let mut open = OpenTransaction(self.connect().await);
+        open.execute("BEGIN").await;
+        open.execute(sql).await;
+        open
+    }
+
+    /// A lock that gated handlers wait for, until it is dropped.
+    pub(crate) async fn close_gate(&self) -> Gate {
+        Gate(match self.kind {
+            Kind::Mariadb => self.begin("SELECT id FROM gate FOR UPDATE").await.0,
+            Kind::Postgres | Kind::Sqlite => {
+                let mut session = self.connect().await;
+                session.execute("SELECT pg_advisory_lock(1)").await;
+                session
+            }
+        })
+    }
+
+    /// How many transactions stand before the gate.
+    pub(crate) async fn waiting_handlers(&self) -> i64 {
+        self.number(&match self.kind {
+            Kind::Mariadb => self.transactions("t.trx_state = 'LOCK WAIT'"),
+            Kind::Postgres | Kind::Sqlite => {
+                "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+                 WHERE a.datname = current_database() AND l.locktype = 'advisory' AND l.objid = 1 AND NOT l.granted"
+                    .to_owned()
+            }
+        })
+        .await
+    }
+
+    /// How many transactions of daemons have written something and wait for nobody but the daemon.
+    pub(crate) async fn idle_transactions(&self) -> i64 {
+        self.number(&match self.kind {
+            Kind::Mariadb => self.transactions(
+                "t.trx_state = 'RUNNING' AND t.trx_rows_modified > 0 AND p.command = 'Sleep'",
+            ),
+            Kind::Postgres | Kind::Sqlite => {
+                // With a transaction id: it has written something.
+                "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND application_name = 'oncebox' AND state = 'idle in transaction' AND backend_xid IS NOT NULL"
+                    .to_owned()
+            }
+        })
+        .await
+    }
+
+    /// Counts transactions of the daemons on MariaDB.
+    fn transactions(&self, such: &str) -> String {
+        format!(
+            "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p \
+             ON p.id = t.trx_mysql_thread_id WHERE p.user = '{}' AND {such}",
+            self.user
+        )
+    }
+
+    /// Ends the connections of all daemons to this database; returns how many.
+    pub(crate) async fn terminate_daemons(&self) -> i64 {
+        if self.kind != Kind::Mariadb {
+            let terminate = "SELECT CAST(COUNT(pg_terminate_backend(pid)) AS BIGINT) FROM pg_stat_activity \
+                             WHERE datname = current_database() AND application_name = 'oncebox'";
+            return self.number(terminate).await;
+        }
+        let connected = format!("FROM information_schema.processlist WHERE user = '{}'", self.user);
+        let before = self.number(&format!("SELECT COUNT(*) {connected}")).await;
+        server::execute_at_mariadb(&format!("KILL USER {}", self.user)).await;
+        before
+    }
+
+    /// Whether the database lets the daemons in. Connections that are there stay.
+    pub(crate) async fn allow_connections(&self, allowed: bool) {
+        match self.kind {
+            Kind::Mariadb => {
+                let lock = if allowed { "UNLOCK" } else { "LOCK" };
+                server::execute_at_mariadb(&format!("ALTER USER {} ACCOUNT {lock}", self.user)).await;
+            }
+            Kind::Postgres | Kind::Sqlite => self.alter(&format!("ALLOW_CONNECTIONS {allowed}")).await,
+        }
+    }
+
+    /// What it says to daemons that it does not let in.
+    pub(crate) fn refusal(&self) -> &'static str {
+        match self.kind {
+            Kind::Mariadb => "account is locked",
+            Kind::Postgres | Kind::Sqlite => "not currently accepting connections",
+        }
+    }
+
+    /// ALTER DATABASE; settings hold for connections that begin later (PostgreSQL only).
+    pub(crate) async fn alter(&self, change: &str) {
+        server::execute_at_postgres(&format!("ALTER DATABASE {} {change}", self.name)).await;
+    }
+}
+
+/// A connection of somebody else.
+pub(crate) enum Session {
+    Mariadb(MySqlConnection),
+    Postgres(PgConnection),
+}
+
+impl Session {
+    pub(crate) async fn execute(&mut self, sql: &str) {
+        let text = AssertSqlSafe(sql.to_owned());
+        let done = match self {
+            Self::Mariadb(conn) => sqlx::raw_sql(text).execute(conn).await.map(drop),
+            Self::Postgres(conn) => sqlx::raw_sql(text).execute(conn).await.map(drop),
+        };
+        done.unwrap_or_else(|e| panic!("{sql}: {e}"));
+    }
+
+    async fn close(self) -> sqlx::Result<()> {
+        match self {
+            Self::Mariadb(conn) => conn.close().await,
+            Self::Postgres(conn) => conn.close().await,
+        }
+    }
+}
+
+/// A transaction of somebody else.
+pub(crate) struct OpenTransaction(Session);
+
+impl OpenTransaction {
+    pub(crate) async fn execute(&mut self, sql: &str) {
+        self.0.execute(sql).await;
+    }
+
+    pub(crate) async fn rollback(mut self) {
+        self.execute("ROLLBACK").await;
+    }
+
+    pub(crate) async fn commit(mut self) {
+        self.execute("COMMIT").await;
+    }
+}
+
+/// Keeps handlers waiting.
+pub(crate) struct Gate(Session);
+
+impl Gate {
+    pub(crate) async fn open(self) {
+        self.0.close().await.expect("the connection ends");
+    }
+}

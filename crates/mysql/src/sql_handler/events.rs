@@ -1,0 +1,42 @@
+//! Handlers that write events: what `oncebox_emit` must know of the cause. It looks at variables of the session.
+
+use oncebox_core::outbox::current_consumer;
+use oncebox_sql::{Handler, Param};
+
+/// What an event of `each` takes from its message.
+pub(super) const CAUSE: [Param; 3] = [Param::Id, Param::Headers, Param::Tenant];
+
+/// Whether a statement mentions the outbox. One that only talks about it costs some microseconds more.
+pub(super) fn are_written(handler: &Handler) -> bool {
+    handler.steps().iter().any(|step| {
+        let sql = step.sql.source().to_ascii_lowercase();
+        sql.contains("oncebox_emit") || sql.contains("oncebox_outbox")
+    })
+}
+
+/// The name of the consumer that runs the handler, if the engine runs it.
+pub(super) fn consumer() -> String {
+    current_consumer().as_ref().map_or_else(String::new, |consumer| consumer.as_str().to_owned())
+}
+
+/// The statement that says which message events follow from. Each value is an expression.
+pub(super) fn tell_cause(consumer: &str, id: &str, tenant: &str, headers: &str) -> String {
+    format!(
+        "SET @oncebox_event_consumer = {consumer}, @oncebox_event_cause = {id}, @oncebox_event_tenant = {tenant}, \
+         @oncebox_event_trace = IF(JSON_TYPE(JSON_EXTRACT({headers}, '$.traceparent')) = 'STRING', \
+         JSON_UNQUOTE(JSON_EXTRACT({headers}, '$.traceparent')), NULL)"
+    )
+}
+
+/// A batch follows from many messages, so its events name only the consumer.
+pub(super) fn tell_consumer(consumer: &str) -> String {
+    format!("SET @oncebox_event_consumer = {consumer}, {NO_CAUSE}")
+}
+
+const NO_CAUSE: &str =
+    "@oncebox_event_cause = NULL, @oncebox_event_tenant = NULL, @oncebox_event_trace = NULL";
+
+/// Nobody else's events on this connection follow from what was.
+pub(super) fn forget_cause() -> String {
+    tell_consumer("NULL")
+}

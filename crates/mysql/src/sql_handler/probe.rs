@@ -1,0 +1,95 @@
+//! Asks the server about each statement before the first message comes.
+//!
+//! A statement that is prepared is looked at but not run: its tables, its columns, the rights of this user.
+
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
+use oncebox_sql::{BadStatement, Param, PayloadKind, SqlHandlerError, Step};
+use sqlx::{AssertSqlSafe, Executor, MySqlConnection, SqlSafeStr, Statement};
+
+use super::failure::readable;
+use crate::classify::{class_of_driver, number_of};
+
+/// This statement cannot be prepared, only run.
+const NOT_PREPARED: u16 = 1295;
+
+/// The statement of a step as it will run, with [`typed`] placeholders; or why it cannot.
+pub(super) type Rendered = Result<String, String>;
+
+/// A placeholder that has the type of the parameter. Without one the server guesses, and refuses `JSON_VALUE(?, …)`.
+pub(super) fn typed(param: Param, payload: PayloadKind) -> String {
+    match (param, payload) {
+        (Param::Payload, PayloadKind::Bytes) => "CAST(? AS BINARY)",
+        (Param::Partition | Param::Offset, _) => "CAST(? AS SIGNED)",
+        (Param::Timestamp, _) => "CAST(? AS DATETIME(3))",
+        _ => "(CAST(? AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin)",
+    }
+    .to_owned()
+}
+
+/// Checks all statements, and finds out which of them answer with rows.
+pub(super) async fn probe(
+    conn: &mut MySqlConnection,
+    steps: &[Step],
+    rendered: &[Rendered],
+) -> Result<Vec<bool>, SqlHandlerError> {
+    let (mut returns_rows, mut bad) = (Vec::new(), Vec::new());
+    for (at, (step, rendered)) in steps.iter().zip(rendered).enumerate() {
+        let looked = match rendered {
+            Ok(sql) => look_at(conn, sql).await?,
+            Err(reason) => Err((ErrorClass::Failed, reason.clone())),
+        };
+        match looked {
+            Ok(rows) => returns_rows.push(rows),
+            Err((class, reason)) => {
+                let sql = step.sql.source().to_owned();
+                bad.push((
+                    class,
+                    BadStatement { number: at + 1, sql, reason: with_advice(step, class, reason) },
+                ));
+            }
+        }
+    }
+    if bad.is_empty() { Ok(returns_rows) } else { Err(refused(bad)) }
+}
+
+/// The outer error is trouble with the database, the inner one its opinion.
+async fn look_at(conn: &mut MySqlConnection, sql: &str) -> StoreResult<Result<bool, (ErrorClass, String)>> {
+    match conn.prepare(AssertSqlSafe(sql.to_owned()).into_sql_str()).await {
+        Ok(statement) => Ok(Ok(!statement.columns().is_empty())),
+        Err(error) if number_of(&error) == Some(NOT_PREPARED) => Ok(Ok(false)),
+        Err(error) => match class_of_driver(&error) {
+            class @ (ErrorClass::Failed | ErrorClass::Environment) => Ok(Err((class, readable(&error)))),
+            class => Err(StoreError::new(class, "checking a handler's statements", error)),
+        },
+    }
+}
+
+/// Statements that only the database keeps from running may run later.
+fn refused(bad: Vec<(ErrorClass, BadStatement)>) -> SqlHandlerError {
+    let may_come = bad.iter().all(|(class, _)| *class == ErrorClass::Environment);
+    let bad = SqlHandlerError::Statements(bad.into_iter().map(|(_, bad)| bad).collect());
+    if may_come {
+        return StoreError::new(ErrorClass::Environment, "the database lacks what the handler needs", bad)
+            .into();
+    }
+    bad
+}
+
+/// What to grant, as far as the first keyword says it.
+fn with_advice(step: &Step, class: ErrorClass, reason: String) -> String {
+    let is_denied = class == ErrorClass::Environment
+        && ["(1142)", "(1143)", "(1370)"].iter().any(|n| reason.ends_with(n));
+    if !is_denied {
+        return reason;
+    }
+    let rights = match step.sql.first_keyword() {
+        "INSERT" => "INSERT, SELECT",
+        "UPDATE" => "UPDATE, SELECT",
+        "DELETE" => "DELETE, SELECT",
+        "REPLACE" => "INSERT, DELETE, SELECT",
+        "SELECT" => "SELECT",
+        "CALL" => "EXECUTE",
+        _ => "SELECT, INSERT, UPDATE, DELETE",
+    };
+    format!("{reason}; GRANT {rights} ON … TO …")
+}

@@ -1,0 +1,133 @@
+//! The life of a handler's procedure in the database.
+//!
+//! Its comment says on which day a handler was last prepared with it. One that nobody has prepared for a month is dropped by the
+//! next handler that is; a process that has run for longer makes its own again.
+
+use oncebox_core::store::{StoreError, StoreResult};
+use sqlx::{AssertSqlSafe, MySqlConnection, Row};
+
+use super::server::Server;
+use crate::classify::{Context, class_of_own, number_of};
+use crate::quote::identifier;
+use crate::store::MysqlStore;
+
+/// What the names of such procedures begin with.
+pub(super) const PREFIX: &str = "oncebox_each_";
+
+/// The comment is this and a day.
+const COMMENT: &str = "oncebox handler, last prepared on ";
+const KEPT_DAYS: u32 = 30;
+
+const DOING: &str = "making a handler's procedure";
+
+/// Whether a procedure can be called now.
+pub(super) enum Made {
+    Ready,
+    Denied,
+}
+
+/// Makes a procedure unless it is there. `definition` has `{comment}` in the place of a comment.
+pub(super) async fn make(store: &MysqlStore, name: &str, definition: &str) -> StoreResult<Made> {
+    // Dropped at the end, and so closed: nobody inherits the timeout.
+    let mut txn = store.begin_aside().await?;
+    let today = begin(&mut txn).await?;
+    let comment = format!("COMMENT '{COMMENT}{today}'");
+    let create = format!("CREATE PROCEDURE {name}{}", definition.replacen("{comment}", &comment, 1));
+    match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *txn).await {
+        Ok(_) => {}
+        Err(error) if number_of(&error) == Some(EXISTS) => note_use(&mut txn, name, &comment).await,
+        Err(error) if is_denied(&error) => {
+            // An operator may have made it with another user.
+            let call = format!("CALL {name}('[]', 0, NULL)");
+            let called = sqlx::raw_sql(AssertSqlSafe(call)).execute(&mut *txn).await;
+            return Ok(if called.is_ok() { Made::Ready } else { Made::Denied });
+        }
+        Err(error) => return Err(StoreError::new(class_of_own(&error), DOING, error)),
+    }
+    drop_old(&mut txn, name).await;
+    Ok(Made::Ready)
+}
+
+/// There is a routine of that name.
+const EXISTS: u16 = 1304;
+
+fn is_denied(error: &sqlx::Error) -> bool {
+    matches!(number_of(error), Some(1044 | 1142 | 1227 | 1370 | 1419))
+}
+
+/// Sets how long to wait for transactions that use a procedure, and says which day it is.
+async fn begin(conn: &mut MySqlConnection) -> StoreResult<String> {
+    sqlx::raw_sql("SET SESSION lock_wait_timeout = 5; SELECT CAST(UTC_DATE() AS CHAR)")
+        .fetch_one(conn)
+        .await
+        .and_then(|row| row.try_get(0))
+        .context(DOING)
+}
+
+/// Only for the sake of the next cleaning, so nothing depends on it.
+async fn note_use(conn: &mut MySqlConnection, name: &str, comment: &str) {
+    let noted = async {
+        let found: i64 = sqlx::raw_sql(AssertSqlSafe(format!(
+            "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() \
+             AND routine_name = '{name}' AND CONCAT('COMMENT ''', routine_comment, '''') = '{}'",
+            comment.replace('\'', "''")
+        )))
+        .fetch_one(&mut *conn)
+        .await?
+        .try_get(0)?;
+        if found == 0 {
+            let alter = format!("ALTER PROCEDURE {name} {comment}");
+            sqlx::raw_sql(AssertSqlSafe(alter)).execute(&mut *conn).await?;
+        }
+        Ok::<(), sqlx::Error>(())
+    };
+    if let Err(error) = noted.await {
+        tracing::debug!(%error, procedure = name, "could not note that a handler's procedure is in use");
+    }
+}
+
+/// Drops the procedures of handlers that are gone.
+async fn drop_old(conn: &mut MySqlConnection, ours: &str) {
+    let dropped = async {
+        let old = sqlx::raw_sql(AssertSqlSafe(format!(
+            "SELECT CAST(routine_name AS CHAR) FROM information_schema.routines WHERE routine_schema = DATABASE() \
+             AND routine_name LIKE '{}%' AND routine_name <> '{ours}' AND routine_comment LIKE '{COMMENT}%' \
+             AND routine_comment < CONCAT('{COMMENT}', CAST(UTC_DATE() - INTERVAL {KEPT_DAYS} DAY AS CHAR)) LIMIT 100",
+            PREFIX.replace('_', "\\_")
+        )))
+        .fetch_all(&mut *conn)
+        .await?;
+        for row in old {
+            let name: String = row.try_get(0)?;
+            let drop = format!("DROP PROCEDURE IF EXISTS {}", identifier(&name));
+            sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *conn).await?;
+            tracing::info!(
+                procedure = name,
+                "dropped a handler's procedure that was not used for {KEPT_DAYS} days"
+            );
+        }
+        Ok::<(), sqlx::Error>(())
+    };
+    if let Err(error) = dropped.await {
+        tracing::debug!(%error, "could not drop old procedures of handlers");
+    }
+}
+
+/// Whether handlers of `each` get to run in the quickest way: on MySQL only if this user may make procedures, which is tried.
+pub(crate) async fn may_make_routines(store: &MysqlStore) -> StoreResult<bool> {
+    // Dropped at the end, and so closed: nobody inherits the timeout.
+    let mut txn = store.begin_aside().await?;
+    if Server::ask(&mut txn).await?.is_mariadb {
+        return Ok(true);
+    }
+    let today = begin(&mut txn).await?;
+    let trial = format!(
+        "CREATE PROCEDURE {PREFIX}trial() SQL SECURITY INVOKER COMMENT '{COMMENT}{today}' DO 0; DROP PROCEDURE {PREFIX}trial"
+    );
+    match sqlx::raw_sql(AssertSqlSafe(trial)).execute(&mut *txn).await {
+        Ok(_) => Ok(true),
+        Err(error) if number_of(&error) == Some(EXISTS) => Ok(true),
+        Err(error) if is_denied(&error) => Ok(false),
+        Err(error) => Err(StoreError::new(class_of_own(&error), "looking at the rights of this user", error)),
+    }
+}

@@ -1,0 +1,105 @@
+//! What the tests of handlers in SQL share.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use oncebox_core::error::Outcome;
+use oncebox_core::inbox::{Apply, Failure};
+use oncebox_core::message::{Message, Record};
+use oncebox_core::names::{MessageId, Tenant};
+use oncebox_core::store::Store;
+use oncebox_mysql::{MysqlStore, SqlHandler};
+use oncebox_sql::{Handler, PayloadKind, RowRule, Statement};
+
+use super::support::{consumer, execute, with_store};
+
+pub const TABLES: &str = "CREATE TABLE stock (sku VARCHAR(50) PRIMARY KEY, on_hand INT NOT NULL CHECK (on_hand >= 0)); \
+     INSERT INTO stock VALUES ('a', 100), ('b', 100); \
+     CREATE TABLE ledger (id BIGINT AUTO_INCREMENT PRIMARY KEY, message_id VARCHAR(200) UNIQUE, sku VARCHAR(50), qty INT, \
+     extra LONGTEXT)";
+
+pub fn each(statements: &[(&str, Option<&str>)]) -> Handler {
+    let statement = |(sql, rows): &(&str, Option<&str>)| match rows {
+        Some(rows) => Statement::new(*sql).rows(rows.parse::<RowRule>().unwrap()),
+        None => Statement::new(*sql),
+    };
+    Handler::each(statements.iter().map(statement)).unwrap()
+}
+
+pub fn batch(statements: &[&str]) -> Handler {
+    Handler::batch(statements.iter().copied()).unwrap()
+}
+
+pub fn stock_each() -> Handler {
+    each(&[
+        (
+            "UPDATE stock SET on_hand = on_hand - JSON_VALUE(:payload, '$.qty') WHERE sku = :payload->>'$.sku'",
+            Some("1"),
+        ),
+        (
+            "INSERT INTO ledger (message_id, sku, qty) VALUES (:id, :payload->>'$.sku', JSON_VALUE(:payload, '$.qty')) -- done",
+            Some("1"),
+        ),
+    ])
+}
+
+pub fn record(offset: i64, payload: &str) -> Record {
+    let mut record = Record::at("stock.updates", 3, offset);
+    record.payload = Some(Bytes::copy_from_slice(payload.as_bytes()));
+    record
+}
+
+pub fn message(record: Record) -> Message {
+    Message::new(MessageId::new(format!("m-{}", record.offset)).unwrap(), Tenant::none(), record)
+}
+
+pub fn sale(offset: i64, sku: &str, qty: i64) -> Message {
+    message(record(offset, &format!(r#"{{"sku": "{sku}", "qty": {qty}}}"#)))
+}
+
+pub async fn prepare(store: &MysqlStore, handler: &Handler) -> SqlHandler {
+    SqlHandler::prepare(store, handler, PayloadKind::Json).await.unwrap()
+}
+
+/// Runs the handler in a transaction; commits if it worked.
+pub async fn run(store: &MysqlStore, handler: &SqlHandler, messages: &[Message]) -> Result<(), Failure> {
+    let mut claimed = store.claim(&consumer(), &[]).await.unwrap();
+    match handler.apply(&mut claimed.txn, messages).await {
+        Ok(()) => store.commit(claimed.txn, None).await.unwrap(),
+        Err(failure) => {
+            store.rollback(claimed.txn).await;
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+pub fn rejection(failure: &Failure) -> &str {
+    match failure.error.downcast_ref::<Outcome>() {
+        Some(Outcome::Reject { reason }) => reason,
+        _ => panic!("not a rejection: {failure:?}"),
+    }
+}
+
+pub fn is_mariadb() -> bool {
+    crate::SERVER == "ONCEBOX_TEST_MARIADB"
+}
+
+/// Runs a test twice: as a user who may do everything, and as one who may only work with the data.
+pub async fn with_both_users<F: Future<Output = ()>>(test: impl Fn(MysqlStore, String) -> F) {
+    with_store(&test).await;
+    let test = &test;
+    with_store(|_, url| async move {
+        let name = format!("ob_{:08x}", fastrand::u32(..));
+        let make = format!(
+            "CREATE USER {name}@'%' IDENTIFIED BY ''; SET @g = CONCAT('GRANT SELECT, INSERT, UPDATE, DELETE ON ', \
+             DATABASE(), '.* TO {name}@\\'%\\''); PREPARE g FROM @g; EXECUTE g"
+        );
+        execute(&url, &make).await;
+        let (_, server) = url.split_once('@').unwrap();
+        let store = MysqlStore::connect(&format!("mysql://{name}@{server}")).await.unwrap();
+        test(store, url.clone()).await;
+        execute(&url, &format!("DROP USER {name}@'%'")).await;
+    })
+    .await;
+}
