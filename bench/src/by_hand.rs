@@ -7,17 +7,15 @@ use anyhow::{Context, Result};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
-use sqlx::{Connection, PgConnection};
 
 use crate::contestant::Job;
-
-#[derive(serde::Deserialize)]
-struct Update {
-    sku: String,
-    qty: i32,
-}
+use crate::server::{Mysql, Postgres, Server, Update, is_mysql};
 
 pub(crate) async fn run(job: Job) -> Result<()> {
+    if is_mysql(&job.store) { run_on::<Mysql>(job).await } else { run_on::<Postgres>(job).await }
+}
+
+async fn run_on<S: Server>(job: Job) -> Result<()> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &job.brokers)
         .set("group.id", &job.consumer)
@@ -25,7 +23,7 @@ pub(crate) async fn run(job: Job) -> Result<()> {
         .set("auto.offset.reset", "earliest")
         .create()?;
     consumer.subscribe(&[&job.topic])?;
-    let mut conn = PgConnection::connect(&job.store).await?;
+    let mut server = S::connect(&job.store).await?;
     let mut handled = 0_u64;
     loop {
         let Some(message) = consumer.poll(Duration::from_millis(100)) else { continue };
@@ -38,27 +36,7 @@ pub(crate) async fn run(job: Job) -> Result<()> {
         let id = std::str::from_utf8(id)?;
         let update: Update = serde_json::from_slice(message.payload().context("a tombstone")?)?;
 
-        let mut tx = conn.begin().await?;
-        let receipt = sqlx::query(
-            "INSERT INTO received (consumer, message_id) VALUES ('stock', $1) ON CONFLICT DO NOTHING",
-        )
-        .bind(id)
-        .execute(&mut *tx)
-        .await?;
-        if receipt.rows_affected() == 1 {
-            sqlx::query("UPDATE stock SET on_hand = on_hand - $1 WHERE sku = $2")
-                .bind(update.qty)
-                .bind(&update.sku)
-                .execute(&mut *tx)
-                .await?;
-            sqlx::query("INSERT INTO ledger (message_id, sku, qty) VALUES ($1, $2, $3)")
-                .bind(id)
-                .bind(&update.sku)
-                .bind(update.qty)
-                .execute(&mut *tx)
-                .await?;
-        }
-        tx.commit().await?;
+        server.apply_by_hand(id, &update).await?;
 
         handled += 1;
         if handled.is_multiple_of(1_000) {

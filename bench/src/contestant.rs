@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use tokio::process::{Child, Command};
 
+use crate::server::{Mysql, Postgres, Server, is_mysql};
+
 /// What a contestant of this binary works on.
 #[derive(Debug, Args)]
 pub(crate) struct Job {
@@ -54,8 +56,8 @@ impl Contestant {
             Self::ByHand => myself("by-hand", job)?,
             Self::RustHandler => myself("rust-handler", job)?,
             Self::RustSql => myself("rust-sql", job)?,
-            Self::Each => daemon_with(daemon, folder, job, &each())?,
-            Self::Batch => daemon_with(daemon, folder, job, BATCH)?,
+            Self::Each => daemon_with(daemon, folder, job, &each(job))?,
+            Self::Batch => daemon_with(daemon, folder, job, &batch(job))?,
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         command.spawn().with_context(|| format!("starting {}", self.name()))
@@ -70,19 +72,16 @@ fn myself(subcommand: &str, job: &Job) -> Result<Command> {
 }
 
 /// The effect in SQL, per message.
-pub(crate) const EACH: [&str; 2] = [
-    "UPDATE stock SET on_hand = on_hand - (:payload->>'qty')::int WHERE sku = :payload->>'sku'",
-    "INSERT INTO ledger (message_id, sku, qty) VALUES (:id, :payload->>'sku', (:payload->>'qty')::int)",
-];
-
-fn each() -> String {
-    format!("each = {EACH:?}")
+fn each(job: &Job) -> String {
+    let statements = if is_mysql(&job.store) { Mysql::EACH } else { Postgres::EACH };
+    format!("each = {statements:?}")
 }
 
-const BATCH: &str = r#"batch = [
-  "UPDATE stock SET on_hand = on_hand - d.qty FROM (SELECT payload->>'sku' AS sku, sum((payload->>'qty')::int) AS qty FROM messages GROUP BY 1) AS d WHERE stock.sku = d.sku",
-  "INSERT INTO ledger (message_id, sku, qty) SELECT id, payload->>'sku', (payload->>'qty')::int FROM messages",
-]"#;
+/// And per batch.
+fn batch(job: &Job) -> String {
+    let statements = if is_mysql(&job.store) { Mysql::BATCH } else { Postgres::BATCH };
+    format!("batch = {statements:?}")
+}
 
 fn daemon_with(daemon: &Path, folder: &Path, job: &Job, handler: &str) -> Result<Command> {
     let config = format!(

@@ -6,9 +6,9 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::contestant::{Contestant, Job};
-use crate::measure;
 use crate::report::median;
 use crate::workload::{self, Topic};
+use crate::{measure, server};
 
 const PARTITIONS: i32 = 6;
 const FEW: u64 = 20;
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: HotRows) -> Result<()> {
     for round in 1..=args.rounds {
         for (rows, rates) in [(MANY, &mut many), (FEW, &mut few)] {
             let name = format!("bench_{run}_{round}_{rows}");
-            let store = workload::database(&args.postgres, &name).await?;
+            let store = server::database(&args.postgres, &name).await?;
             let job = Job {
                 brokers: args.brokers.clone(),
                 topic: topic(rows),
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: HotRows) -> Result<()> {
             };
             let measured =
                 measure::run(Contestant::Each, &args.daemon, &folder, &job, &store, args.records).await;
-            workload::drop_database(&args.postgres, &name).await?;
+            server::drop_database(&args.postgres, &name).await?;
             let measured = measured?;
             eprintln!("round {round}: {rows:>5} rows {:>9.0} records/s", measured.rate);
             rates.push(measured.rate);

@@ -10,6 +10,7 @@ mod relay;
 mod report;
 mod rounds;
 mod rust_handler;
+mod server;
 mod workload;
 
 use clap::{Parser, Subcommand};

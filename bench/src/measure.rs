@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use sqlx::{Connection, PgConnection};
 
 use crate::contestant::{Contestant, Job};
+use crate::server::{Mysql, Postgres, Server, is_mysql};
 use crate::workload;
 
 /// What one run showed.
@@ -30,9 +30,24 @@ pub(crate) async fn run(
     direct_store: &str,
     records: u64,
 ) -> Result<Run> {
+    if is_mysql(direct_store) {
+        run_on::<Mysql>(contestant, daemon, folder, job, direct_store, records).await
+    } else {
+        run_on::<Postgres>(contestant, daemon, folder, job, direct_store, records).await
+    }
+}
+
+async fn run_on<S: Server>(
+    contestant: Contestant,
+    daemon: &Path,
+    folder: &Path,
+    job: &Job,
+    direct_store: &str,
+    records: u64,
+) -> Result<Run> {
     let mut process = contestant.start(daemon, folder, job)?;
     let pid = process.id().context("the contestant has no pid")?;
-    let mut conn = PgConnection::connect(direct_store).await?;
+    let mut server = S::connect(direct_store).await?;
     let wanted = i64::try_from(workload::unique(records))?;
     let limit = Instant::now() + Duration::from_secs(300);
     let mut seen = Usage::default();
@@ -44,10 +59,10 @@ pub(crate) async fn run(
         if let Some(status) = process.try_wait()? {
             bail!("{} ended with {status}", contestant.name());
         }
-        // The sequence tells how far it is without counting the table; only when it says "done" the table is counted.
-        let far: i64 = sqlx::query_scalar("SELECT last_value FROM ledger_n_seq").fetch_one(&mut conn).await?;
+        // Only when it may be done the table is counted.
+        let far = server.at_most().await?;
         if far >= wanted {
-            let done: i64 = sqlx::query_scalar("SELECT count(*) FROM ledger").fetch_one(&mut conn).await?;
+            let done = server.effects().await?;
             if done == wanted {
                 break;
             }
@@ -60,16 +75,10 @@ pub(crate) async fn run(
         }
     }
     process.kill().await?;
-    // The effects of the last transaction came after the time it began, so they are left out on both sides.
-    let (seconds, counted): (f64, i64) = sqlx::query_as(
-        "SELECT extract(epoch FROM max(at) - min(at))::float8, count(*) FILTER (WHERE at < (SELECT max(at) FROM ledger)) \
-         FROM ledger",
-    )
-    .fetch_one(&mut conn)
-    .await?;
-    let applied = records as f64 * counted as f64 / wanted as f64;
+    let applied = server.applied().await?;
+    let rate = records as f64 * applied.effects as f64 / wanted as f64 / applied.seconds;
     Ok(Run {
-        rate: applied / seconds,
+        rate,
         resident_mib: seen.peak_kib as f64 / 1_024.0,
         cpu_per_10k: seen.cpu_seconds / (records as f64 / 10_000.0),
     })

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::report::median;
-use crate::workload;
+use crate::{server, workload};
 
 #[derive(Debug, Args)]
 pub(crate) struct Relay {
@@ -42,9 +42,9 @@ pub(crate) async fn run(args: Relay) -> Result<()> {
         workload::create_topic(&args.brokers, &topic, 4).await?;
         let bare = bare::rate(&args.brokers, &topic, args.events, args.payload).await?;
         let name = format!("bench_{run}_relay_{round}");
-        let store = workload::database(&args.postgres, &name).await?;
+        let store = server::database(&args.postgres, &name).await?;
         let relay = outbox::rate(&store, &args.brokers, &topic, args.events, args.payload).await;
-        workload::drop_database(&args.postgres, &name).await?;
+        server::drop_database(&args.postgres, &name).await?;
         let relay = relay?;
         eprintln!("round {round}: bare producer {bare:>9.0} events/s, relay {relay:>9.0} events/s");
         ratios.push(relay / bare);
@@ -52,12 +52,12 @@ pub(crate) async fn run(args: Relay) -> Result<()> {
         relay_rates.push(relay);
     }
     let name = format!("bench_{run}_latency");
-    let store = workload::database(&args.postgres, &name).await?;
+    let store = server::database(&args.postgres, &name).await?;
     let topic = format!("bench-latency-{run}");
     workload::create_topic(&args.brokers, &topic, 1).await?;
     let told = latency::measure(&store, &args.brokers, &topic, args.single, true).await;
     let polled = latency::measure(&store, &args.brokers, &topic, args.single, false).await;
-    workload::drop_database(&args.postgres, &name).await?;
+    server::drop_database(&args.postgres, &name).await?;
     let (told, polled) = (told?, polled?);
 
     println!("\n{} events of {} bytes; medians of {} rounds\n", args.events, args.payload, args.rounds);

@@ -10,16 +10,16 @@ use clap::Args;
 use crate::contestant::{Contestant, Job};
 use crate::measure::{self, Run};
 use crate::workload::Topic;
-use crate::{proxy, report, workload};
+use crate::{proxy, report, server, workload};
 
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     /// The brokers.
     #[arg(long, env = "ONCEBOX_TEST_KAFKA")]
     brokers: String,
-    /// A superuser's URL of the PostgreSQL server.
+    /// A superuser's URL of the server, `postgres://…` or `mysql://…`.
     #[arg(long, env = "ONCEBOX_TEST_POSTGRES")]
-    postgres: String,
+    server: String,
     /// The `oncebox` binary.
     #[arg(long)]
     daemon: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Compare) -> Result<()> {
     workload::topic(&args.brokers, &slow_topic, Topic::plain(slow_records)).await?;
     let between = match args.round_trip_us {
         0 => None,
-        us => Some(proxy::start(server_address(&args.postgres)?, Duration::from_micros(us) / 2)?),
+        us => Some(proxy::start(server_address(&args.server)?, Duration::from_micros(us) / 2)?),
     };
 
     let mut results: Vec<(Contestant, Vec<Run>)> = Contestant::ALL.iter().map(|c| (*c, Vec::new())).collect();
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Compare) -> Result<()> {
                 _ => (&fast_topic, args.records),
             };
             let name = format!("bench_{run}_{round}_{}", *contestant as u8);
-            let direct = workload::database(&args.postgres, &name).await?;
+            let direct = server::database(&args.server, &name).await?;
             let store = match between {
                 Some(address) => through(&direct, &address.to_string())?,
                 None => direct.clone(),
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: Compare) -> Result<()> {
             let job =
                 Job { brokers: args.brokers.clone(), topic: topic.clone(), store, consumer: name.clone() };
             let measured = measure::run(*contestant, &args.daemon, &folder, &job, &direct, records).await;
-            workload::drop_database(&args.postgres, &name).await?;
+            server::drop_database(&args.server, &name).await?;
             let measured = measured?;
             eprintln!("round {round}: {:<38} {:>9.0} records/s", contestant.name(), measured.rate);
             runs.push(measured);

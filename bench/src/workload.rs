@@ -9,7 +9,6 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 /// What a topic looks like.
 #[derive(Debug, Clone, Copy)]
@@ -87,30 +86,4 @@ fn produce(brokers: &str, topic: &str, shape: Topic) -> Result<()> {
 /// How many effects `records` records have.
 pub(crate) fn unique(records: u64) -> u64 {
     records - records / 10
-}
-
-/// Makes a database with the business tables and returns its URL.
-pub(crate) async fn database(server: &str, name: &str) -> Result<String> {
-    let mut conn = PgConnection::connect(server).await?;
-    sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut conn).await?;
-    let (base, _) = server.rsplit_once('/').context("the PostgreSQL URL has no database")?;
-    let url = format!("{base}/{name}");
-    let mut conn = PgConnection::connect(&url).await?;
-    sqlx::raw_sql(
-        "CREATE TABLE stock (sku text PRIMARY KEY, on_hand bigint NOT NULL) WITH (fillfactor = 50);
-         CREATE TABLE ledger (n bigserial PRIMARY KEY, message_id text, sku text, qty int, at timestamptz DEFAULT now());
-         CREATE TABLE received (consumer text, message_id text, at timestamptz DEFAULT now(), PRIMARY KEY (consumer, message_id));
-         INSERT INTO stock SELECT 'sku-' || n, 1000000000 FROM generate_series(0, 999) AS n;
-         CHECKPOINT;",
-    )
-    .execute(&mut conn)
-    .await?;
-    Ok(url)
-}
-
-/// Removes a database of the benchmark.
-pub(crate) async fn drop_database(server: &str, name: &str) -> Result<()> {
-    let mut conn = PgConnection::connect(server).await?;
-    sqlx::query(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"))).execute(&mut conn).await?;
-    Ok(())
 }

@@ -22,13 +22,21 @@ pub(crate) struct Args {
 /// The parts of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// The inbox against one transaction per message written by hand.
+    /// The inbox on PostgreSQL against one transaction per message written by hand.
     Inbox,
+    /// The same on MariaDB.
+    Mariadb,
+    /// The same on MySQL, if it can be had.
+    Mysql,
     /// Several partitions that update the same few rows.
     HotRows,
     /// The relay against a bare producer.
     Relay,
 }
+
+/// Where the inbox is compared.
+const SERVERS: [(Part, Service); 3] =
+    [(Part::Inbox, Service::Postgres), (Part::Mariadb, Service::Mariadb), (Part::Mysql, Service::Mysql)];
 
 /// Round trips between process and database that are compared, in microseconds.
 const ROUND_TRIPS_US: [&str; 2] = ["0", "500"];
@@ -42,7 +50,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("the benchmark does not build");
     }
     let built = cargo::target_dir().join("release");
-    let services = Services::start(&[Service::Kafka, Service::Postgres])?;
+    let wanted = |part: Part| args.part.is_none_or(|one| one == part);
+    let mut needed = vec![Service::Kafka];
+    needed.extend(SERVERS.iter().filter(|(part, _)| wanted(*part)).map(|(_, service)| *service));
+    if wanted(Part::HotRows) || wanted(Part::Relay) {
+        needed.push(Service::Postgres);
+    }
+    needed.dedup();
+    let services = Services::start(&needed)?;
     let benchmark = |args: &[&OsStr], extra: &[String]| {
         let mut part = Command::new(built.join("oncebox-bench"));
         let status = process::run(part.args(args).args(extra).envs(services.env()))?;
@@ -52,13 +67,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Ok(())
     };
     let daemon = built.join("oncebox");
-    let wanted = |part: Part| args.part.is_none_or(|one| one == part);
-    // What is passed on belongs to the inbox unless another part was asked for alone.
-    let extra = |part: Part| if args.part == Some(part) { &args.extra[..] } else { &[] };
-    if wanted(Part::Inbox) {
+    // What is passed on belongs to the inbox, on whatever server, unless another part was asked for alone.
+    let of_inbox = |part: Part| SERVERS.iter().any(|(inbox, _)| *inbox == part);
+    let extra = |part: Part| match args.part {
+        Some(one) if one == part => &args.extra[..],
+        None if of_inbox(part) => &args.extra[..],
+        _ => &[],
+    };
+    for (part, service) in SERVERS.into_iter().filter(|(part, _)| wanted(*part)) {
+        let Some(server) = services.value(service) else {
+            println!("\n{}", services.mysql());
+            continue;
+        };
+        println!("\n{}", service.name());
         for round_trip in ROUND_TRIPS_US {
-            let compare = ["compare", "--round-trip-us", round_trip, "--daemon"].map(OsStr::new);
-            benchmark(&[&compare[..], &[daemon.as_os_str()]].concat(), &args.extra)?;
+            let compare =
+                ["compare", "--round-trip-us", round_trip, "--server", server, "--daemon"].map(OsStr::new);
+            benchmark(&[&compare[..], &[daemon.as_os_str()]].concat(), extra(part))?;
         }
     }
     if wanted(Part::HotRows) {

@@ -43,7 +43,7 @@ pub(crate) enum Service {
 impl Service {
     pub(crate) const ALL: [Self; 4] = [Self::Kafka, Self::Mysql, Self::Mariadb, Self::Postgres];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kafka => "Kafka",
             Self::Mysql => "MySQL",
@@ -170,6 +170,11 @@ impl Services {
     pub(crate) fn keep_dir(&mut self) {
         self.dir.disable_cleanup(true);
         eprintln!("xtask: keeping {}", self.dir().display());
+    }
+
+    /// What the variable of a running service is set to.
+    pub(crate) fn value(&self, service: Service) -> Option<&str> {
+        self.running.iter().find(|(one, _)| *one == service).map(|(_, source)| source.value())
     }
 
     /// The environment for a process that uses the services.
