@@ -1,5 +1,6 @@
 //! The command line.
 
+mod adopt;
 mod dead;
 mod outbox;
 mod position;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use adopt::AdoptArgs;
 pub(crate) use dead::{DeadAction, DeadChange, DeadSelection};
 pub(crate) use outbox::{OutboxAction, OutboxChange, OutboxSelection};
 pub(crate) use position::{PositionAction, PositionMove, To};
@@ -144,7 +146,7 @@ pub(crate) struct DemoArgs {
     pub(crate) output: OutputArg,
 }
 
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub(crate) enum MigrateAction {
     /// Apply what is missing (the default).
     Up,
@@ -155,6 +157,8 @@ pub(crate) enum MigrateAction {
     },
     /// Print the statements without running them.
     Sql,
+    /// Copy the receipts of a table of your own into oncebox's, then switch to it.
+    Adopt(AdoptArgs),
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use oncebox_config::{InboxConfig, PartitionReceipts, StoreConfig, StoreKind};
-use oncebox_core::store::{Admin, OutboxAdmin, Retention, StoreResult};
+use oncebox_core::store::{Admin, AdoptedUse, Adopting, Finding, OutboxAdmin, Retention, StoreResult};
 use oncebox_mysql::MysqlStore;
 use oncebox_postgres::PgStore;
 use oncebox_sql::{SqlHandlerError, SqlStore};
@@ -12,7 +12,7 @@ use oncebox_sqlite::SqliteStore;
 use crate::exit::Failure;
 
 /// A store that the configuration can name.
-pub(crate) trait ConfiguredStore: SqlStore + OutboxAdmin {
+pub(crate) trait ConfiguredStore: SqlStore + OutboxAdmin + Adopting {
     /// What the configuration asks of the schema beyond migrations.
     fn arrange(&self, store: &StoreConfig) -> impl Future<Output = StoreResult<()>> + Send;
 }
@@ -43,6 +43,15 @@ pub(crate) async fn handler<S: SqlStore>(store: &S, inbox: &InboxConfig) -> Stor
     store.prepare(&inbox.handler, inbox.payload).await.map_err(SqlHandlerError::into_store_error)
 }
 
+/// What the mapping of an adopted table lacks for these inboxes. Nothing if no table is adopted.
+pub(crate) async fn check_adopted(
+    store: &impl Adopting,
+    inboxes: &[InboxConfig],
+) -> StoreResult<Vec<Finding>> {
+    let tenants = inboxes.iter().any(|inbox| inbox.identity.tenant.is_some());
+    store.check_adopted(AdoptedUse { consumers: inboxes.len(), tenants }).await
+}
+
 /// A command that works with any store.
 pub(crate) trait WithStore {
     /// What it returns.
@@ -64,6 +73,9 @@ where
             if let Some(most) = config.max_connections {
                 builder = builder.max_connections(most);
             }
+            if let Some(adopt) = &config.adopt {
+                builder = builder.adopt(adopt.clone());
+            }
             command.run(builder.connect().await?).await
         }
         StoreKind::Postgres => {
@@ -72,10 +84,18 @@ where
             if let Some(most) = config.max_connections {
                 builder = builder.max_connections(most);
             }
-            let store = builder.connect().await?;
-            command.run(store).await
+            if let Some(adopt) = &config.adopt {
+                builder = builder.adopt(adopt.clone());
+            }
+            command.run(builder.connect().await?).await
         }
-        StoreKind::Sqlite => command.run(SqliteStore::connect(url).await?).await,
+        StoreKind::Sqlite => {
+            let mut builder = SqliteStore::builder(url);
+            if let Some(adopt) = &config.adopt {
+                builder = builder.adopt(adopt.clone());
+            }
+            command.run(builder.connect().await?).await
+        }
     }
 }
 

@@ -8,8 +8,10 @@ use oncebox_core::inbox::{
 };
 use oncebox_core::names::ConsumerName;
 use oncebox_core::outbox::check_topic;
+use oncebox_core::store::Adopt;
 use oncebox_sql::{Handler, PayloadKind};
 
+use super::adopt;
 use super::bounds::{self, duration};
 use super::handler;
 use super::reader::{Entry, Section};
@@ -64,6 +66,7 @@ pub enum RetentionCheck {
 pub(super) fn read(
     mut section: Section<'_, '_>,
     store: Option<StoreKind>,
+    adopted: Option<&Adopt>,
     taken: &mut Taken,
 ) -> Option<InboxConfig> {
     let default = Settings::default();
@@ -82,7 +85,12 @@ pub(super) fn read(
             "say where the producer puts the id: key, header:NAME, json:/POINTER, cloudevents or coordinates",
         )
         .and_then(|entry| selector(&entry));
-    let tenant = section.or("tenant", None, |e| selector(&e).map(Some));
+    let tenant = section.or("tenant", None, |e| {
+        if let Some(table) = adopted {
+            adopt::check_tenant(table, &e);
+        }
+        selector(&e).map(Some)
+    });
     let start = [
         ("earliest", StartPolicy::Earliest),
         ("latest", StartPolicy::Latest),

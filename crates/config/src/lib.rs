@@ -3,6 +3,7 @@
 //! [`Config::parse`] takes its text and its [`Surroundings`] and reports everything that is wrong at once, each with its key,
 //! its line and what to do. It touches neither files nor the environment, and knows neither a database nor a broker.
 
+mod adopt;
 mod bounds;
 mod expand;
 mod handler;
@@ -111,10 +112,14 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
         first.report("a webhook gets its events from the relay", "write `relay = true` under [outbox]");
     }
     let kind = store.as_ref().map(|store| store.kind);
+    let adopt = store.as_ref().and_then(|store| store.adopt.as_ref());
+    if let Some(adopt) = adopt {
+        adopt::check_consumers(adopt, &inboxes);
+    }
     let mut taken = inbox::Taken::default();
     let inboxes = inboxes
         .into_iter()
-        .filter_map(|entry| inbox::read(entry.into_section()?, kind, &mut taken))
+        .filter_map(|entry| inbox::read(entry.into_section()?, kind, adopt, &mut taken))
         .collect();
     let mut taken = Vec::new();
     let webhooks =

@@ -1,7 +1,9 @@
 //! `[store]`: the database.
 
 use oncebox_core::secret::Secret;
+use oncebox_core::store::Adopt;
 
+use super::adopt;
 use super::reader::{Entry, Section};
 
 /// `[store]`: the database that holds receipts, positions, dead letters and what the handlers change.
@@ -16,6 +18,8 @@ pub struct StoreConfig {
     /// `partition_receipts`: whether receipts are partitioned, so that purge can drop whole partitions. Default `none`;
     /// PostgreSQL only.
     pub partition_receipts: PartitionReceipts,
+    /// `[store.adopt]`: a table of the application that holds the receipts instead of oncebox's own.
+    pub adopt: Option<Adopt>,
 }
 
 /// The databases this build can use.
@@ -55,9 +59,17 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
     if let (Some(entry), Some(why), PartitionReceipts::Day) = (partitions, refused, partition_receipts) {
         entry.report(why, "remove the key or use a postgres:// store");
     }
+    let adopted = section.optional("adopt");
+    if let Some(entry) = adopted.as_ref().filter(|_| partition_receipts == PartitionReceipts::Day) {
+        entry.report(
+            "receipts in an adopted table are not partitioned by day",
+            "remove `partition_receipts`, or this section",
+        );
+    }
+    let adopt = adopted.and_then(Entry::into_section).and_then(adopt::read);
     section.finish();
     let (url, kind) = url?;
-    Some(StoreConfig { url, kind, max_connections, partition_receipts })
+    Some(StoreConfig { url, kind, max_connections, partition_receipts, adopt })
 }
 
 /// Why receipts are not partitioned there.

@@ -82,7 +82,7 @@ CREATE TABLE IF NOT EXISTS oncebox_purge (
     only_row TINYINT NOT NULL DEFAULT 1 PRIMARY KEY,
     owner BINARY(16),
     leased_until DATETIME(6),
-    at_key BINARY(16),
+    at_key VARBINARY(2048),
     done BIGINT NOT NULL DEFAULT 0,
     CONSTRAINT oncebox_purge_one_row CHECK (only_row = 1)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

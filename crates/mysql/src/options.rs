@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oncebox_core::error::Error;
 use oncebox_core::secret::Secret;
-use oncebox_core::store::{Check, ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{Adopt, Check, ErrorClass, StoreError, StoreResult};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlPool};
 
@@ -77,6 +77,7 @@ pub struct MysqlStoreBuilder {
     max_connections: u32,
     acquire_timeout: Duration,
     limits: Limits,
+    adopt: Option<Adopt>,
 }
 
 impl MysqlStoreBuilder {
@@ -89,6 +90,7 @@ impl MysqlStoreBuilder {
             max_connections: Self::DEFAULT_MAX_CONNECTIONS,
             acquire_timeout: Duration::from_secs(30),
             limits: Limits::default(),
+            adopt: None,
         }
     }
 
@@ -126,6 +128,12 @@ impl MysqlStoreBuilder {
         self
     }
 
+    /// Keeps receipts in a table that the application already has, instead of oncebox's own.
+    pub fn adopt(mut self, table: Adopt) -> Self {
+        self.adopt = Some(table);
+        self
+    }
+
     /// Connects, and makes sure that the server takes writes.
     ///
     /// # Errors
@@ -151,7 +159,8 @@ impl MysqlStoreBuilder {
     /// # Errors
     /// If the URL is wrong or names no database.
     pub fn connect_lazy(self) -> Result<MysqlStore, Error> {
-        Ok(MysqlStore::new(self.options()?, self.max_connections, self.acquire_timeout, self.limits)?)
+        let options = self.options()?;
+        Ok(MysqlStore::new(options, self.max_connections, self.acquire_timeout, self.limits, self.adopt)?)
     }
 }
 

@@ -12,10 +12,13 @@ mod walk;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{PassEnd, Purge, PurgePass, Purged, StoreResult};
 
+use crate::adopted;
 use crate::store::MysqlStore;
 use crate::txn::MysqlTxn;
 use lease::{Lease, Place};
 use walk::Walk;
+
+pub(crate) use walk::{Mark, Receipts};
 
 const DOING: &str = "purging receipts";
 
@@ -29,7 +32,10 @@ impl Purge for MysqlStore {
         if pass.stop.is_cancelled() {
             return ended(PassEnd::Stopped);
         }
-        let mut walk = Walk::new(self, &pass).await?;
+        let Some(receipts) = adopted::receipts(self, pass.retention.len()).await? else {
+            return ended(PassEnd::Finished);
+        };
+        let mut walk = Walk::new(self, &pass, receipts).await?;
         if pass.dry_run {
             return walk.count().await;
         }

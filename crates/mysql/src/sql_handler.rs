@@ -34,7 +34,6 @@ use body::Parts;
 use failure::Sources;
 use probe::{Rendered, typed};
 use procedure::Procedure;
-pub(crate) use routine::may_make_routines;
 use server::Server;
 use texts::Texts;
 use values::{Values, Wanted};
@@ -127,7 +126,9 @@ impl SqlHandler {
         let place = failure::place(conn).await;
         match &self.plan {
             // Not one statement has run.
-            Plan::Procedure(procedure) if place.message.is_none() && number_of(&error) == Some(1305) => {
+            Plan::Procedure(procedure)
+                if place.message.is_none() && number_of(&error) == Some(routine::MISSING) =>
+            {
                 Err(Failure::of_batch(procedure.is_gone(error)))
             }
             _ => Err(failure::failure(&self.sources, fresh.len(), &place, error)),

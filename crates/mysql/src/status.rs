@@ -2,8 +2,9 @@
 
 use oncebox_core::store::{ConsumerStatus, PositionStatus, Status, StoreResult, StoreStatus};
 use sqlx::mysql::MySqlRow;
-use sqlx::{MySqlConnection, Row};
+use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 
+use crate::adopted;
 use crate::classify::Context;
 use crate::outbox;
 use crate::store::MysqlStore;
@@ -71,21 +72,28 @@ async fn read(store: &MysqlStore, conn: &mut MySqlConnection, count_cap: u64) ->
     })
 }
 
-/// The server only guesses how many rows a table has. Up to the cap the number is counted; beyond, it is the guess.
-const RECEIPTS: &str = "SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_inbox LIMIT ?) AS counted), \
-     (SELECT CAST(table_rows AS SIGNED) FROM information_schema.tables \
-         WHERE table_schema = DATABASE() AND table_name = 'oncebox_inbox')";
-
-/// How many receipts there are: counted up to the cap, an estimate beyond.
+/// How many receipts there are. The server only guesses how many rows a table has: up to the cap the number is counted; beyond,
+/// it is the guess.
 pub(crate) async fn receipts_estimate(
     store: &MysqlStore,
     conn: &mut MySqlConnection,
     count_cap: u64,
 ) -> sqlx::Result<u64> {
+    const GUESS: &str = "SELECT CAST(table_rows AS SIGNED) FROM information_schema.tables \
+         WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?";
     let cap = i64::try_from(count_cap).unwrap_or(i64::MAX);
-    let row = store.query(RECEIPTS).bind(cap).fetch_one(conn).await?;
-    let (counted, guess): (i64, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(if counted < cap { counted } else { guess.unwrap_or_default().max(counted) }.unsigned_abs())
+    let (schema, name, table) = match adopted::adopted(store) {
+        Some(adopt) => (adopt.schema(), adopt.table_name(), adopt.quoted('`')),
+        None => (None, "oncebox_inbox", "oncebox_inbox".to_owned()),
+    };
+    let count = format!("SELECT COUNT(*) FROM (SELECT 1 FROM {table} LIMIT ?) AS counted");
+    let counted: i64 = store.query(AssertSqlSafe(count)).bind(cap).fetch_one(&mut *conn).await?.try_get(0)?;
+    if counted < cap {
+        return Ok(counted.unsigned_abs());
+    }
+    let guess = store.query(GUESS).bind(schema).bind(name).fetch_optional(conn).await?;
+    let guess: Option<i64> = guess.map(|row| row.try_get(0)).transpose()?.flatten();
+    Ok(guess.unwrap_or_default().max(counted).unsigned_abs())
 }
 
 fn position(row: &MySqlRow) -> sqlx::Result<PositionStatus> {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::error::Error;
-use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{Adopt, ErrorClass, StoreError, StoreResult};
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions};
 use sqlx::{MySql, MySqlPool, SqlSafeStr};
 
+use crate::adopted::Adopted;
 use crate::options::{Limits, MysqlStoreBuilder, Pools};
 use crate::quote::identifier;
 
@@ -32,11 +33,12 @@ pub(crate) struct Inner {
     /// See [`MysqlStore::after_handler`].
     pub(crate) after_handler: String,
     patience: Option<Duration>,
+    pub(crate) adopted: Option<Adopted>,
 }
 
 impl fmt::Debug for MysqlStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MysqlStore").finish_non_exhaustive()
+        f.debug_struct("MysqlStore").field("adopted", &self.inner.adopted).finish_non_exhaustive()
     }
 }
 
@@ -64,7 +66,7 @@ impl MysqlStore {
         let options = pool.connect_options().as_ref().clone();
         let (connections, timeout) =
             (pool.options().get_max_connections(), pool.options().get_acquire_timeout());
-        Ok(Self::new(options, connections, timeout, Limits::default())?)
+        Ok(Self::new(options, connections, timeout, Limits::default(), None)?)
     }
 
     pub(crate) fn new(
@@ -72,6 +74,7 @@ impl MysqlStore {
         max_connections: u32,
         acquire_timeout: Duration,
         limits: Limits,
+        adopt: Option<Adopt>,
     ) -> StoreResult<Self> {
         let patience = (!limits.statement.is_zero()).then(|| limits.statement + SILENCE_GRACE);
         let Some(database) = options.get_database() else {
@@ -84,7 +87,8 @@ impl MysqlStore {
         let begin = limits.begin(database);
         let after_handler = format!("USE {}", identifier(database));
         let pools = Pools::new(options, max_connections, acquire_timeout, limits);
-        Ok(Self { inner: Arc::new(Inner { pools, begin, after_handler, patience }) })
+        let adopted = adopt.map(Adopted::new);
+        Ok(Self { inner: Arc::new(Inner { pools, begin, after_handler, patience, adopted }) })
     }
 
     /// A statement of ours with parameters. All of them run inside a transaction. The text must be one of a bounded number: the

@@ -31,7 +31,7 @@ impl TemporaryMysql {
         }
         let options = server.clone().database(&name);
         let dropped = DroppedAtTheEnd { server, name };
-        let store = MysqlStore::new(options.clone(), 10, Duration::from_secs(30), Limits::default())
+        let store = MysqlStore::new(options.clone(), 10, Duration::from_secs(30), Limits::default(), None)
             .unwrap_or_else(|e| panic!("{e}"));
         store.migrate().await.unwrap_or_else(|e| panic!("{e}"));
         Self { store, options, _dropped: dropped }

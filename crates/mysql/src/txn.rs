@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
+use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
 use sqlx::mysql::MySqlTransactionManager;
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, MySqlPool};
@@ -13,17 +13,26 @@ use crate::classify::{Context, class_of_driver};
 use crate::options::CONNECTING;
 use crate::session::OUR_DEPTH;
 use crate::store::MysqlStore;
-use crate::{claim, classify, position};
+use crate::{adopted, claim, classify, position};
 
 impl Store for MysqlStore {
     type Conn = MySqlConnection;
     type Txn = MysqlTxn;
 
+    fn adopted(&self) -> Option<&Adopt> {
+        adopted::adopted(self)
+    }
+
     async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<MysqlTxn>> {
         self.patiently("claiming receipts", async {
+            if let Some(table) = &self.inner.adopted {
+                let mut txn = self.begin().await?;
+                let (fresh, refused) = adopted::claim(self, table, &mut txn, consumer, claims).await?;
+                return Ok(Claimed { txn, fresh, collisions: Vec::new(), refused });
+            }
             let mut txn = MysqlTxn::connect(&self.inner.pools.messages).await?;
             let (fresh, collisions) = claim::begin_and_claim(self, &mut txn, consumer, claims).await?;
-            Ok(Claimed { txn, fresh, collisions })
+            Ok(Claimed { txn, fresh, collisions, refused: Vec::new() })
         })
         .await
     }
@@ -34,7 +43,10 @@ impl Store for MysqlStore {
         consumer: &ConsumerName,
         claims: &[Claim<'_>],
     ) -> StoreResult<Vec<bool>> {
-        claim::claim_within(conn, consumer, claims).await
+        match &self.inner.adopted {
+            Some(table) => adopted::claim_within(self, table, conn, consumer, claims).await,
+            None => claim::claim_within(conn, consumer, claims).await,
+        }
     }
 
     async fn commit(&self, txn: MysqlTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {

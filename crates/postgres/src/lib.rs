@@ -28,11 +28,12 @@
 //! # Where things are
 //!
 //! - `store`, `options`, `session`: how it connects. `txn`: how a transaction begins and ends.
-//! - `claim`: receipts. `position`: who may advance, and by how much. `dead`: dead letters. `outbox`: events.
+//! - `claim`: receipts. `adopted`: receipts in a table of the application. `position`: who may advance, and by how much. `dead`: dead letters. `outbox`: events.
 //! - `purge`, `partitions`: retention, row by row or by whole days.
 //! - `migrate`, `check`, `status`: for those who look after the database.
 //! - `classify`: what an error means. `sql_handler`: handlers from the configuration.
 
+mod adopted;
 mod check;
 mod claim;
 mod classify;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::error::Error;
-use oncebox_core::store::{Check, ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{Adopt, Check, ErrorClass, StoreError, StoreResult};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgPool};
 
@@ -75,6 +75,7 @@ pub struct PgStoreBuilder {
     limits: Limits,
     pooler: bool,
     partition_receipts: bool,
+    adopt: Option<Adopt>,
 }
 
 /// A URL may hold a password.
@@ -99,6 +100,7 @@ impl PgStoreBuilder {
             limits: Limits::default(),
             pooler: has_no_statement_cache(url),
             partition_receipts: false,
+            adopt: None,
         }
     }
 
@@ -153,6 +155,13 @@ impl PgStoreBuilder {
         self
     }
 
+    /// Keeps receipts in a table that the application already has, instead of oncebox's own. Not together with
+    /// [`PgStoreBuilder::partition_receipts`].
+    pub fn adopt(mut self, table: Adopt) -> Self {
+        self.adopt = Some(table);
+        self
+    }
+
     /// Connects, and makes sure that the server takes writes.
     ///
     /// # Errors
@@ -184,6 +193,10 @@ impl PgStoreBuilder {
     /// If the URL is wrong.
     pub fn connect_lazy(self) -> Result<PgStore, Error> {
         let options = self.options()?;
+        if self.partition_receipts && self.adopt.is_some() {
+            let why = "receipts in an adopted table are not partitioned by day";
+            return Err(StoreError::new(ErrorClass::Failed, "setting up the store", why).into());
+        }
         let sessions = Arc::new(Sessions::default());
         let pool = pool_options(&sessions)
             .max_connections(self.max_connections)
@@ -191,7 +204,7 @@ impl PgStoreBuilder {
             .connect_lazy_with(options.clone());
         let pools = Pools::around(pool, &options);
         let sessions = if self.pooler { None } else { Some(sessions) };
-        Ok(PgStore::new(pools, sessions, self.limits, self.pooler, self.partition_receipts))
+        Ok(PgStore::new(pools, sessions, self.limits, self.pooler, self.partition_receipts, self.adopt))
     }
 }
 

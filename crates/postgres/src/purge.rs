@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{ErrorClass, PassEnd, Purge, PurgePass, PurgeProgress, Purged, StoreResult};
 
+use crate::adopted;
 use crate::partitions;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
 
 pub(crate) use horizon::{Horizons, RELATION};
 pub(crate) use lease::Lease;
+pub(crate) use walk::Receipts;
 
 impl Purge for PgStore {
     async fn purged_before(&self, txn: &mut PgTxn, consumer: &ConsumerName) -> StoreResult<Option<i64>> {
@@ -101,8 +103,11 @@ async fn make_pass(store: &PgStore, pass: &mut Pass<'_>) -> StoreResult<PassEnd>
     if horizons.is_empty() {
         return days.map(|()| PassEnd::Finished);
     }
+    let Some(receipts) = adopted::receipts(store, pass.wanted.retention.len()).await? else {
+        return days.map(|()| PassEnd::Finished);
+    };
     let end = match drop_days(store, pass, &horizons).await? {
-        PassEnd::Finished => walk::walk(store, pass, &horizons).await?,
+        PassEnd::Finished => walk::walk(store, pass, &horizons, &receipts).await?,
         other => other,
     };
     days.map(|()| end)

@@ -4,6 +4,7 @@ use oncebox_core::store::{ConsumerStatus, PositionStatus, Status, StoreResult, S
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
+use crate::adopted;
 use crate::classify::Context;
 use crate::outbox;
 use crate::store::PgStore;
@@ -46,14 +47,15 @@ const CONSUMERS: &str = "WITH RECURSIVE with_letters AS ( \
 
 /// Never analysed is -1.
 const RECEIPTS: &str = "SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::bigint FROM pg_class c \
-     WHERE c.relkind = 'r' AND (c.oid = to_regclass('oncebox_inbox') \
-         OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('oncebox_inbox')))";
+     WHERE c.relkind = 'r' AND (c.oid = to_regclass($1) \
+         OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass($1)))";
 
 async fn read(store: &PgStore, conn: &mut PgConnection, cap: i64) -> sqlx::Result<StoreStatus> {
     sqlx::raw_sql(LIMIT).execute(&mut *conn).await?;
     let positions = store.query(POSITIONS).fetch_all(&mut *conn).await?;
     let consumers = store.query(CONSUMERS).bind(cap).fetch_all(&mut *conn).await?;
-    let receipts = store.query(RECEIPTS).fetch_one(&mut *conn).await?;
+    let table = adopted::adopted(store).map_or_else(|| "oncebox_inbox".to_owned(), |adopt| adopt.quoted('"'));
+    let receipts = store.query(RECEIPTS).bind(table).fetch_one(&mut *conn).await?;
     Ok(StoreStatus {
         positions: positions.iter().map(position).collect::<sqlx::Result<_>>()?,
         consumers: consumers.iter().map(consumer).collect::<sqlx::Result<_>>()?,

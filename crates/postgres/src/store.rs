@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::error::Error;
-use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
+use oncebox_core::store::{Adopt, ErrorClass, StoreError, StoreResult};
 use sqlx::postgres::PgArguments;
 use sqlx::{PgPool, Postgres, SqlSafeStr, SqlStr};
 
+use crate::adopted::Adopted;
 use crate::options::{Limits, PgStoreBuilder, Pools};
 use crate::session::Sessions;
 
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     patience: Option<Duration>,
     pooler: bool,
     by_day: bool,
+    pub(crate) adopted: Option<Adopted>,
 }
 
 impl fmt::Debug for PgStore {
@@ -41,6 +43,7 @@ impl fmt::Debug for PgStore {
         f.debug_struct("PgStore")
             .field("pooler", &self.inner.pooler)
             .field("by_day", &self.inner.by_day)
+            .field("adopted", &self.inner.adopted)
             .field("prepares_connections", &self.inner.sessions.is_some())
             .finish_non_exhaustive()
     }
@@ -65,7 +68,7 @@ impl PgStore {
     #[must_use]
     pub fn from_pool(pool: PgPool) -> Self {
         let options = pool.connect_options().as_ref().clone();
-        Self::new(Pools::around(pool, &options), None, Limits::default(), false, false)
+        Self::new(Pools::around(pool, &options), None, Limits::default(), false, false, None)
     }
 
     pub(crate) fn new(
@@ -74,10 +77,14 @@ impl PgStore {
         limits: Limits,
         pooler: bool,
         by_day: bool,
+        adopt: Option<Adopt>,
     ) -> Self {
         let patience = (!limits.statement.is_zero()).then(|| limits.statement + SILENCE_GRACE);
         let (begin, begin_relay) = (limits.begin(), limits.begin_relay());
-        Self { inner: Arc::new(Inner { pools, sessions, begin, begin_relay, patience, pooler, by_day }) }
+        let adopted = adopt.map(Adopted::new);
+        Self {
+            inner: Arc::new(Inner { pools, sessions, begin, begin_relay, patience, pooler, by_day, adopted }),
+        }
     }
 
     /// The pool that carries messages.

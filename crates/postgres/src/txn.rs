@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
+use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
@@ -11,17 +11,25 @@ use sqlx_core::transaction::TransactionManager;
 
 use crate::classify::{Context, class_of_driver};
 use crate::store::PgStore;
-use crate::{claim, classify, position};
+use crate::{adopted, claim, classify, position};
 
 impl Store for PgStore {
     type Conn = PgConnection;
     type Txn = PgTxn;
 
+    fn adopted(&self) -> Option<&Adopt> {
+        adopted::adopted(self)
+    }
+
     async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<PgTxn>> {
         self.patiently("claiming receipts", async {
             let mut txn = self.begin().await?;
+            if let Some(table) = &self.inner.adopted {
+                let (fresh, refused) = adopted::claim(self, table, &mut txn, consumer, claims).await?;
+                return Ok(Claimed { txn, fresh, collisions: Vec::new(), refused });
+            }
             let (fresh, collisions) = claim::claim(self, &mut txn, consumer, claims).await?;
-            Ok(Claimed { txn, fresh, collisions })
+            Ok(Claimed { txn, fresh, collisions, refused: Vec::new() })
         })
         .await
     }
@@ -32,7 +40,10 @@ impl Store for PgStore {
         consumer: &ConsumerName,
         claims: &[Claim<'_>],
     ) -> StoreResult<Vec<bool>> {
-        claim::claim_within(self, conn, consumer, claims).await
+        match &self.inner.adopted {
+            Some(table) => adopted::claim_within(self, table, conn, consumer, claims).await,
+            None => claim::claim_within(self, conn, consumer, claims).await,
+        }
     }
 
     async fn commit(&self, txn: PgTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {

@@ -1,20 +1,56 @@
-//! The PostgreSQL store does what every store must do, with its receipts in one table and in partitions.
+//! The PostgreSQL store does what every store must do, with its receipts in one table, in partitions, and in a table that the
+//! application already had.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod support;
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use oncebox_core::error::BoxError;
+use oncebox_core::store::Adopt;
 use oncebox_postgres::PgStore;
 use oncebox_testkit::conformance::Subject;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use support::Database;
 
-struct Subjected<const BY_DAY: bool>(Database);
+/// Where the receipts are.
+trait Layout: Send + Sync + 'static {
+    const BY_DAY: bool = false;
+    const RECEIPTS: &'static str = "oncebox_inbox";
+    /// The statements that make the table which the application already has.
+    const TABLE: &'static str = "";
 
-impl<const BY_DAY: bool> Subjected<BY_DAY> {
+    fn adopt() -> Option<Adopt> {
+        None
+    }
+}
+
+struct OneTable;
+impl Layout for OneTable {}
+
+struct ByDay;
+impl Layout for ByDay {
+    const BY_DAY: bool = true;
+}
+
+struct Adopted;
+impl Layout for Adopted {
+    const RECEIPTS: &'static str = "\"Inbox\"";
+    const TABLE: &'static str = "CREATE TABLE \"Inbox\" (number bigserial PRIMARY KEY, message_id text NOT NULL, \
+         consumer varchar(200) NOT NULL, tenant text NOT NULL, processed_at timestamp NOT NULL, source text NOT NULL DEFAULT 'inventory-service, version 4711', \
+         UNIQUE (consumer, tenant, message_id))";
+
+    fn adopt() -> Option<Adopt> {
+        let adopt = Adopt::table("Inbox", "message_id").and_then(|adopt| adopt.processed_at("processed_at"));
+        adopt.and_then(|adopt| adopt.consumer("consumer")).and_then(|adopt| adopt.tenant("tenant")).ok()
+    }
+}
+
+struct Subjected<L>(Database, PhantomData<L>);
+
+impl<L: Layout> Subjected<L> {
     async fn beside(&self) -> sqlx::Result<PgConnection> {
         PgConnection::connect(&self.0.url).await
     }
@@ -28,18 +64,23 @@ impl<const BY_DAY: bool> Subjected<BY_DAY> {
     }
 }
 
-impl<const BY_DAY: bool> Subject for Subjected<BY_DAY> {
+impl<L: Layout> Subject for Subjected<L> {
     type Store = PgStore;
 
     async fn start() -> Result<Self, BoxError> {
-        let subject = Self(Database::create().await);
+        let subject = Self(Database::create().await, PhantomData);
         let tables = "CREATE TABLE effects (number bigserial, id text NOT NULL); CREATE TABLE single (id int PRIMARY KEY)";
         sqlx::raw_sql(tables).execute(&mut subject.beside().await?).await?;
+        sqlx::raw_sql(L::TABLE).execute(&mut subject.beside().await?).await?;
         Ok(subject)
     }
 
     async fn connect(&self) -> Result<PgStore, BoxError> {
-        Ok(PgStore::builder(&self.0.url).partition_receipts(BY_DAY).connect().await?)
+        let mut builder = PgStore::builder(&self.0.url).partition_receipts(L::BY_DAY);
+        if let Some(adopt) = L::adopt() {
+            builder = builder.adopt(adopt);
+        }
+        Ok(builder.connect().await?)
     }
 
     async fn connection(&self) -> Result<PgConnection, BoxError> {
@@ -62,13 +103,15 @@ impl<const BY_DAY: bool> Subject for Subjected<BY_DAY> {
     }
 
     async fn receipts(&self, consumer: &str) -> Result<Vec<String>, BoxError> {
-        let sql =
-            "SELECT message_id FROM oncebox_inbox WHERE consumer = $1 ORDER BY message_id COLLATE \"C\"";
-        Ok(sqlx::query_scalar(sql).bind(consumer).fetch_all(&mut self.beside().await?).await?)
+        let sql = format!(
+            "SELECT message_id FROM {} WHERE consumer = $1 ORDER BY message_id COLLATE \"C\"",
+            L::RECEIPTS
+        );
+        Ok(sqlx::query_scalar(AssertSqlSafe(sql)).bind(consumer).fetch_all(&mut self.beside().await?).await?)
     }
 
     async fn age_receipts(&self, consumer: &str, by: Duration) -> Result<(), BoxError> {
-        self.age("oncebox_inbox", "processed_at", consumer, by).await
+        self.age(L::RECEIPTS, "processed_at", consumer, by).await
     }
 
     async fn age_positions(&self, consumer: &str, by: Duration) -> Result<(), BoxError> {
@@ -84,9 +127,13 @@ impl<const BY_DAY: bool> Subject for Subjected<BY_DAY> {
 }
 
 mod one_table {
-    oncebox_testkit::conformance!(super::Subjected<false>);
+    oncebox_testkit::conformance!(super::Subjected<super::OneTable>);
 }
 
 mod partitions_by_day {
-    oncebox_testkit::conformance!(super::Subjected<true>);
+    oncebox_testkit::conformance!(super::Subjected<super::ByDay>);
+}
+
+mod adopted_table {
+    oncebox_testkit::conformance!(receipts of super::Subjected<super::Adopted>);
 }

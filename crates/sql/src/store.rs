@@ -10,7 +10,7 @@ use crate::{Handler, PayloadKind, Sql, SqlHandlerError, StatementError};
 /// A store that can run handlers written in SQL.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot run handlers written in SQL",
-    note = "the PostgreSQL and the SQLite store can, with their feature `sql`"
+    note = "the stores of PostgreSQL, MySQL and SQLite can, with their feature `sql`"
 )]
 pub trait SqlStore: Store {
     /// A handler made of statements.

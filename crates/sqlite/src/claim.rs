@@ -94,7 +94,7 @@ pub(crate) async fn renew(txn: &mut SqliteTxn, consumer: &ConsumerName, claim: C
 /// Outside of a transaction the receipts would be there before their effects, and a crash in between would lose the
 /// messages. SQLite itself is asked, because a transaction may have been begun or ended behind the driver's back: it
 /// refuses to begin one inside of another.
-async fn ensure_transaction(conn: &mut SqliteConnection) -> StoreResult<()> {
+pub(crate) async fn ensure_transaction(conn: &mut SqliteConnection) -> StoreResult<()> {
     match sqlx::raw_sql("BEGIN; ROLLBACK").execute(conn).await {
         Err(error) if is_plain_error(&error) => Ok(()),
         Err(error) => Err(error).context(DOING),

@@ -6,11 +6,12 @@ use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId};
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    Claim, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, PositionKey, StoreError,
+    Claim, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, PositionKey, Store, StoreError,
     StoreResult, StoredDeadLetter, headers_json,
 };
 use sqlx::{QueryBuilder, Row};
 
+use crate::adopted;
 use crate::claim;
 use crate::classify::Context;
 use crate::store::SqliteStore;
@@ -90,8 +91,12 @@ impl DeadLetters for SqliteStore {
                 StoreError::new(ErrorClass::Failed, format!("reading dead letter {number}"), error)
             })?;
             let key = ReceiptKey::of(&consumer, tenant, &id);
-            let receipt = Claim { key, tenant: tenant.as_str(), message_id: id.as_str() };
-            claim::renew(&mut txn, &consumer, receipt).await?;
+            let set = self.adopted().map(|adopt| adopt.values(&stored.letter.record)).unwrap_or_default();
+            let receipt = Claim { key, tenant: tenant.as_str(), message_id: id.as_str(), set: &set };
+            match self.adopted.as_deref() {
+                Some(table) => adopted::renew(self, table, &mut txn, &consumer, receipt).await?,
+                None => claim::renew(&mut txn, &consumer, receipt).await?,
+            }
         }
         Ok(Some((txn, stored)))
     }

@@ -30,11 +30,12 @@
 //! # Where things are
 //!
 //! - `store`, `options`, `writer`: how it connects. `txn`, `gate`: how a transaction begins and ends.
-//! - `claim`: receipts. `position`: who may advance, and by how much. `dead`: dead letters. `outbox`: events.
+//! - `claim`: receipts. `adopted`: receipts in a table of the application. `position`: who may advance, and by how much. `dead`: dead letters. `outbox`: events.
 //! - `purge`: retention.
 //! - `migrate`, `check`, `status`: for those who look after the database.
 //! - `classify`: what an error means. `sql_handler`: handlers from the configuration.
 
+mod adopted;
 mod check;
 mod claim;
 mod classify;
@@ -55,6 +56,7 @@ mod time;
 mod txn;
 mod writer;
 
+pub use options::SqliteStoreBuilder;
 #[cfg(feature = "sql")]
 pub use sql_handler::SqlHandler;
 pub use store::SqliteStore;

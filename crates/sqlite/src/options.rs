@@ -1,13 +1,43 @@
-//! How the connections of a [`SqliteStore`](crate::SqliteStore) are set up.
+//! How the connections of a [`SqliteStore`] are set up.
 
 use std::path::Path;
 use std::str::FromStr;
 
-use oncebox_core::error::BoxError;
+use oncebox_core::error::{BoxError, Error};
+use oncebox_core::store::Adopt;
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
+use crate::store::SqliteStore;
 use crate::writer::BUSY_TIMEOUT;
+
+/// Settings of a [`SqliteStore`] that is about to be opened. See [`SqliteStore::builder`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct SqliteStoreBuilder {
+    url: String,
+    adopt: Option<Adopt>,
+}
+
+impl SqliteStoreBuilder {
+    pub(crate) fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), adopt: None }
+    }
+
+    /// Keeps receipts in a table that the application already has, instead of oncebox's own.
+    pub fn adopt(mut self, table: Adopt) -> Self {
+        self.adopt = Some(table);
+        self
+    }
+
+    /// Opens the file, as [`SqliteStore::connect`] does.
+    ///
+    /// # Errors
+    /// If the URL is wrong, or the file cannot be opened.
+    pub async fn connect(self) -> Result<SqliteStore, Error> {
+        SqliteStore::open(&self.url, self.adopt).await
+    }
+}
 
 /// The settings of every connection.
 pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, BoxError> {

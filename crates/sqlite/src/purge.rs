@@ -11,10 +11,13 @@ mod walk;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{PassEnd, Purge, PurgePass, Purged, StoreResult};
 
+use crate::adopted;
 use crate::store::SqliteStore;
 use crate::txn::SqliteTxn;
 use lease::{Lease, Place};
 use walk::Walk;
+
+pub(crate) use walk::Receipts;
 
 const DOING: &str = "purging receipts";
 
@@ -28,7 +31,10 @@ impl Purge for SqliteStore {
         if pass.stop.is_cancelled() {
             return ended(PassEnd::Stopped);
         }
-        let mut walk = Walk::new(self, &pass).await?;
+        let Some(receipts) = adopted::receipts(self, pass.retention.len()).await? else {
+            return ended(PassEnd::Finished);
+        };
+        let mut walk = Walk::new(self, &pass, receipts).await?;
         if pass.dry_run {
             return walk.count().await;
         }

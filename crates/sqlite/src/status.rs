@@ -4,6 +4,7 @@ use oncebox_core::store::{ConsumerStatus, PositionStatus, Status, StoreResult, S
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
+use crate::adopted;
 use crate::classify::Context;
 use crate::outbox;
 use crate::store::SqliteStore;
@@ -14,7 +15,8 @@ impl Status for SqliteStore {
         let doing = "reading the status";
         let mut conn = self.reader().await?;
         let mut snapshot = sqlx::Connection::begin(&mut *conn).await.context(doing)?;
-        let status = read(&mut snapshot, count_cap).await.context(doing)?;
+        let mut status = read(&mut snapshot, count_cap).await.context(doing)?;
+        status.receipts_estimate = receipts_estimate(self, &mut snapshot, count_cap).await?;
         snapshot.rollback().await.context(doing)?;
         Ok(status)
     }
@@ -55,7 +57,7 @@ async fn read(conn: &mut SqliteConnection, count_cap: u64) -> sqlx::Result<Store
     Ok(StoreStatus {
         positions: positions.iter().map(position).collect::<sqlx::Result<_>>()?,
         consumers: consumers.iter().map(consumer).collect::<sqlx::Result<_>>()?,
-        receipts_estimate: receipts_estimate(conn, count_cap).await?,
+        receipts_estimate: 0,
         outbox: outbox::status::status(conn, cap).await?,
     })
 }
@@ -68,9 +70,20 @@ const RECEIPTS: &str = "SELECT CASE WHEN counted < ?1 THEN counted ELSE max(coun
          (SELECT coalesce(sum(purged), 0) AS purged FROM oncebox_horizon)";
 
 /// How many receipts there are: counted up to the cap, an estimate beyond.
-pub(crate) async fn receipts_estimate(conn: &mut SqliteConnection, count_cap: u64) -> sqlx::Result<u64> {
+pub(crate) async fn receipts_estimate(
+    store: &SqliteStore,
+    conn: &mut SqliteConnection,
+    count_cap: u64,
+) -> StoreResult<u64> {
+    let doing = "counting receipts";
     let cap = i64::try_from(count_cap).unwrap_or(i64::MAX);
-    count(&sqlx::query(RECEIPTS).bind(cap).fetch_one(conn).await?, 0)
+    match adopted::receipts_estimate(store, conn, cap).await? {
+        Some(counted) => counted.context(doing),
+        None => {
+            let counted = sqlx::query(RECEIPTS).bind(cap).fetch_one(conn).await;
+            counted.and_then(|row| count(&row, 0)).context(doing)
+        }
+    }
 }
 
 fn position(row: &SqliteRow) -> sqlx::Result<PositionStatus> {

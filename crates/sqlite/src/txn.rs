@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
+use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
 use sqlx::sqlite::SqliteTransactionManager;
 use sqlx::{Connection, SqliteConnection};
 use sqlx_core::transaction::TransactionManager;
@@ -12,16 +12,24 @@ use tokio::sync::OwnedMutexGuard;
 use crate::classify::Context;
 use crate::store::SqliteStore;
 use crate::writer::WriteConn;
-use crate::{claim, classify, position};
+use crate::{adopted, claim, classify, position};
 
 impl Store for SqliteStore {
     type Conn = SqliteConnection;
     type Txn = SqliteTxn;
 
+    fn adopted(&self) -> Option<&Adopt> {
+        adopted::adopted(self)
+    }
+
     async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<SqliteTxn>> {
         let mut txn = self.begin().await?;
+        if let Some(table) = self.adopted.as_deref() {
+            let (fresh, refused) = adopted::claim(self, table, &mut txn, consumer, claims).await?;
+            return Ok(Claimed { txn, fresh, collisions: Vec::new(), refused });
+        }
         let (fresh, collisions) = claim::claim(&mut txn, consumer, claims).await?;
-        Ok(Claimed { txn, fresh, collisions })
+        Ok(Claimed { txn, fresh, collisions, refused: Vec::new() })
     }
 
     async fn claim_within(
@@ -30,7 +38,10 @@ impl Store for SqliteStore {
         consumer: &ConsumerName,
         claims: &[Claim<'_>],
     ) -> StoreResult<Vec<bool>> {
-        claim::claim_within(conn, consumer, claims).await
+        match self.adopted.as_deref() {
+            Some(table) => adopted::claim_within(self, table, conn, consumer, claims).await,
+            None => claim::claim_within(conn, consumer, claims).await,
+        }
     }
 
     async fn commit(&self, txn: SqliteTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {

@@ -1,19 +1,23 @@
-//! The SQLite store does what every store must do.
+//! The SQLite store does what every store must do, with its receipts in its own table and in one that the application already
+//! had.
 
 use std::time::Duration;
 
 use oncebox_core::error::BoxError;
+use oncebox_core::store::Adopt;
 use oncebox_sqlite::SqliteStore;
 use oncebox_testkit::conformance::Subject;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};
 
-/// A file in a directory of its own.
-struct File {
+/// A file in a directory of its own; with a table of receipts that was there before, or without.
+struct File<const ADOPTED: bool> {
     directory: tempfile::TempDir,
 }
 
-impl File {
+impl<const ADOPTED: bool> File<ADOPTED> {
+    const RECEIPTS: &str = if ADOPTED { "inbox" } else { "oncebox_inbox" };
+
     /// A connection beside the store's, as an application has it.
     async fn beside(&self) -> sqlx::Result<SqliteConnection> {
         let path = self.directory.path().join("app.db");
@@ -21,27 +25,38 @@ impl File {
     }
 
     /// Moves a time of our tables into the past.
-    async fn age(&self, sql: &'static str, consumer: &str, by: Duration) -> Result<(), BoxError> {
+    async fn age(&self, sql: String, consumer: &str, by: Duration) -> Result<(), BoxError> {
         let seconds = format!("-{} seconds", by.as_secs());
-        sqlx::query(sql).bind(consumer).bind(seconds).execute(&mut self.beside().await?).await?;
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(consumer)
+            .bind(seconds)
+            .execute(&mut self.beside().await?)
+            .await?;
         Ok(())
     }
 }
 
-impl Subject for File {
+impl<const ADOPTED: bool> Subject for File<ADOPTED> {
     type Store = SqliteStore;
 
     async fn start() -> Result<Self, BoxError> {
         let file = Self { directory: tempfile::tempdir()? };
         let sql = "CREATE TABLE effects (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL);
-                   CREATE TABLE single (id INTEGER PRIMARY KEY);";
+                   CREATE TABLE single (id INTEGER PRIMARY KEY);
+                   CREATE TABLE inbox (message_id VARCHAR(100) NOT NULL, consumer TEXT NOT NULL, tenant TEXT NOT NULL,
+                       processed_at DATETIME NOT NULL, PRIMARY KEY (consumer, message_id, tenant));";
         sqlx::raw_sql(sql).execute(&mut file.beside().await?).await?;
         Ok(file)
     }
 
     async fn connect(&self) -> Result<SqliteStore, BoxError> {
         let url = format!("sqlite://{}", self.directory.path().join("app.db").display());
-        Ok(SqliteStore::connect(&url).await?)
+        let mut builder = SqliteStore::builder(&url);
+        if ADOPTED {
+            let adopt = Adopt::table("Inbox", "message_id")?.processed_at("Processed_at")?;
+            builder = builder.adopt(adopt.consumer("consumer")?.tenant("tenant")?);
+        }
+        Ok(builder.connect().await?)
     }
 
     async fn connection(&self) -> Result<SqliteConnection, BoxError> {
@@ -64,13 +79,16 @@ impl Subject for File {
     }
 
     async fn receipts(&self, consumer: &str) -> Result<Vec<String>, BoxError> {
-        let sql = "SELECT message_id FROM oncebox_inbox WHERE consumer = ?1 ORDER BY message_id";
-        Ok(sqlx::query_scalar(sql).bind(consumer).fetch_all(&mut self.beside().await?).await?)
+        let table = Self::RECEIPTS;
+        let sql = format!("SELECT message_id FROM {table} WHERE consumer = ?1 ORDER BY message_id");
+        Ok(sqlx::query_scalar(AssertSqlSafe(sql)).bind(consumer).fetch_all(&mut self.beside().await?).await?)
     }
 
     async fn age_receipts(&self, consumer: &str, by: Duration) -> Result<(), BoxError> {
-        let sql = "UPDATE oncebox_inbox SET processed_at = strftime('%Y-%m-%dT%H:%M:%fZ', processed_at, ?2)
-                   WHERE consumer = ?1";
+        let sql = format!(
+            "UPDATE {} SET processed_at = strftime('%Y-%m-%dT%H:%M:%fZ', processed_at, ?2) WHERE consumer = ?1",
+            Self::RECEIPTS
+        );
         self.age(sql, consumer, by).await
     }
 
@@ -78,7 +96,7 @@ impl Subject for File {
         let sql = "UPDATE oncebox_position SET updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, ?2),
                        caught_up_at = strftime('%Y-%m-%dT%H:%M:%fZ', caught_up_at, ?2)
                    WHERE consumer = ?1";
-        self.age(sql, consumer, by).await
+        self.age(sql.to_owned(), consumer, by).await
     }
 
     async fn expire_purger(&self) -> Result<(), BoxError> {
@@ -89,4 +107,10 @@ impl Subject for File {
     }
 }
 
-oncebox_testkit::conformance!(File);
+mod own_table {
+    oncebox_testkit::conformance!(super::File<false>);
+}
+
+mod adopted_table {
+    oncebox_testkit::conformance!(receipts of super::File<true>);
+}

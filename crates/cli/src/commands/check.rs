@@ -58,6 +58,7 @@ impl WithStore for CheckStore<'_> {
 
     async fn run<S: ConfiguredStore>(self, store: S) -> Self::Output {
         let mut findings = store.check().await?;
+        findings.extend(stores::check_adopted(&store, &self.config.inboxes).await?);
         for inbox in &self.config.inboxes {
             let subject = format!("handler of {}", inbox.consumer);
             findings.push(match stores::handler(&store, inbox).await {

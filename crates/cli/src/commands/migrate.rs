@@ -1,5 +1,7 @@
 //! `oncebox migrate`: our tables, versioned.
 
+mod adopt;
+
 use std::path::Path;
 
 use oncebox_core::store::Migration;
@@ -13,8 +15,10 @@ use crate::stores::{ConfiguredStore, WithStore, with_store};
 
 pub(crate) async fn run(file: &Path, action: Option<MigrateAction>) -> CommandResult {
     let config = load::config(file)?;
-    let command = Migrate { action: action.unwrap_or(MigrateAction::Up), config: &config.store };
-    with_store(&config.store, command).await
+    match action.unwrap_or(MigrateAction::Up) {
+        MigrateAction::Adopt(args) => adopt::run(&config, args).await,
+        action => with_store(&config.store, Migrate { action, config: &config.store }).await,
+    }
 }
 
 struct Migrate<'a> {
@@ -39,6 +43,8 @@ impl WithStore for Migrate<'_> {
                 Ok(Answer::Yes)
             }
             MigrateAction::Status { output } => show(&store.migrations().await?, output.output),
+            // Has a way of its own.
+            MigrateAction::Adopt(_) => Ok(Answer::Yes),
             MigrateAction::Sql => {
                 for migration in store.migrations().await? {
                     output::line(&format!("-- {}: {}", migration.version, migration.name))?;

@@ -101,7 +101,9 @@ async fn no_text_of_a_message_is_obeyed_by_a_terminal_or_forges_a_line_of_the_lo
         let plain = world.oncebox(&["dead", "list", "--message-id", "plain", "--output", "json"]).exits(0);
         let (show, _) = both_forms(&world, &["dead", "show", &plain.json()[0]["number"].to_string()]);
         assert!(show.stdout.contains(&format!("payload     {SHOWN}")), "{show}");
-        let replay = world.oncebox(&["dead", "replay", "--all"]).exits(1).says(&["\\u{1b}]0;owned"]);
+        // MariaDB escapes what is in its errors, in a way of its own.
+        let escaped = if kind == Kind::Mariadb { "\\001B]0;owned" } else { "\\u{1b}]0;owned" };
+        let replay = world.oncebox(&["dead", "replay", "--all"]).exits(1).says(&[escaped]);
         is_harmless(&replay.stderr);
         both_forms(&world, &["status"]);
     }

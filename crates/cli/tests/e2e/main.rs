@@ -4,6 +4,7 @@
 //! Each test has a database, a topic and a consumer of its own and counts in the end from the database. No test waits for
 //! a time to pass: they wait for what they want to see, with a deadline that only a failure reaches.
 
+mod adopt;
 mod crash;
 mod dead;
 mod debezium;

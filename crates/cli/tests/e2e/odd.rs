@@ -136,10 +136,17 @@ async fn odd_records_with_a_payload_of_text() {
             .db
             .texts("SELECT message_id || '=' || COALESCE(payload, 'NULL') FROM odd ORDER BY message_id")
             .await;
-        assert_eq!(seen, ["empty=", "text=grüße \u{1f600} 'quoted' \\ $1 :id", "tombstone=NULL"], "{kind:?}");
-        assert_eq!(world.dead("message_id").await, ["bytes", "nul"]);
+        // Only MariaDB has texts with a NUL in them.
+        let holds_nul = kind == Kind::Mariadb;
+        let text = "text=grüße \u{1f600} 'quoted' \\ $1 :id";
+        let expected = ["empty=", "nul=a\0b", text, "tombstone=NULL"];
+        let expected = expected.into_iter().filter(|seen| holds_nul || !seen.contains('\0'));
+        assert_eq!(seen, expected.collect::<Vec<_>>(), "{kind:?}");
+        let dead = if holds_nul { &["bytes"][..] } else { &["bytes", "nul"] };
+        assert_eq!(world.dead("message_id").await, dead, "{kind:?}");
         let errors = world.dead("error").await;
-        assert!(errors[0].contains("not UTF-8") && errors[1].contains("NUL"), "{errors:?}");
+        assert!(errors[0].contains("not UTF-8"), "{errors:?}");
+        assert!(holds_nul || errors[1].contains("NUL"), "{errors:?}");
         daemon.stop();
     }
 }

@@ -165,10 +165,13 @@ impl Inbox {
 
     /// The handler waits for the gate of the database. Any number of them can pass it at once.
     pub(crate) fn gated(self, kind: Kind) -> Self {
-        self.first(match kind {
-            Kind::Mariadb => "\"INSERT INTO passed SELECT id FROM gate LOCK IN SHARE MODE\"",
-            Kind::Postgres | Kind::Sqlite => "\"SELECT pg_advisory_xact_lock_shared(1)\"",
-        })
+        match kind {
+            // Nobody can share this lock, so everybody lets go of it at once.
+            Kind::Mariadb => {
+                self.first("\"DO RELEASE_LOCK(DATABASE())\"").first("\"DO GET_LOCK(DATABASE(), 60)\"")
+            }
+            Kind::Postgres | Kind::Sqlite => self.first("\"SELECT pg_advisory_xact_lock_shared(1)\""),
+        }
     }
 
     /// The orders again as events, each in the transaction that applies it.

@@ -86,11 +86,6 @@ impl Database {
              sku {text} NOT NULL, qty BIGINT NOT NULL, seq BIGINT NOT NULL)"
         ))
         .await;
-        if self.kind == Kind::Mariadb {
-            // See `Inbox::gated`.
-            self.execute("CREATE TABLE gate (id INT PRIMARY KEY) AS SELECT 1 AS id").await;
-            self.execute("CREATE TABLE passed (id INT)").await;
-        }
         for sku in 0..SKUS {
             self.deliver(&format!("sku-{sku}"), ON_HAND).await;
         }

@@ -143,6 +143,58 @@ const CASES: &[Case] = &[
         3,
         "hold up every transaction while a partition is made or dropped; remove the key",
     ),
+    // An adopted table.
+    ("[kafka]", "[store.adopt]\nmessage_id = \"id\"\n[kafka]", "store.adopt.table", 3, "it is missing"),
+    ("[kafka]", "[store.adopt]\ntable = \"inbox\"\n[kafka]", "store.adopt.message_id", 3, "it is missing"),
+    (
+        "[kafka]",
+        "[store.adopt]\ntable = \"in box\"\nmessage_id = \"id\"\n[kafka]",
+        "store.adopt.table",
+        4,
+        "not a name that can be adopted",
+    ),
+    (
+        "[kafka]",
+        "[store.adopt]\ntable = \"oncebox_inbox\"\nmessage_id = \"id\"\n[kafka]",
+        "store.adopt.table",
+        4,
+        "oncebox's own",
+    ),
+    (
+        "[kafka]",
+        "[store.adopt]\ntable = \"a.b\"\nmessage_id = \"a;b\"\n[kafka]",
+        "store.adopt.message_id",
+        5,
+        "not a name that can be adopted",
+    ),
+    (
+        "[kafka]",
+        "[store.adopt]\ntable = \"a\"\nmessage_id = \"id\"\ntenant = \"id\"\n[kafka]",
+        "store.adopt.tenant",
+        6,
+        "the column id is named twice",
+    ),
+    (
+        "[kafka]",
+        "[store.adopt]\ntable = \"a\"\nmessage_id = \"id\"\nset = { kind = \"type\" }\n[kafka]",
+        "store.adopt.set.\"kind\"",
+        6,
+        "`type` is not a selector",
+    ),
+    (
+        "[kafka]",
+        "[store.adopt]\ntable = \"a\"\nmessage_id = \"id\"\ntime = \"at\"\n[kafka]",
+        "store.adopt.time",
+        6,
+        "known here: table, message_id, processed_at, consumer, tenant, set",
+    ),
+    (
+        "[kafka]",
+        "partition_receipts = \"day\"\nadopt = { table = \"a\", message_id = \"id\" }\n[kafka]",
+        "store.adopt",
+        4,
+        "not partitioned by day",
+    ),
     // Bad values: kafka and http.
     ("localhost:9092", "a:1,,b:2", "kafka.brokers", 4, "an empty name"),
     (
@@ -459,6 +511,24 @@ fn names_are_taken_once() {
     assert!(
         problems(&text).to_string().contains("inbox[1].consumer: another inbox has this Kafka group too")
     );
+}
+
+#[test]
+fn an_adopted_table_without_columns_for_them_has_one_consumer_and_no_tenants() {
+    let second =
+        "[[inbox]]\nconsumer = \"b\"\ntopics = [\"t\"]\nid = \"key\"\nhandler.each = [\"SELECT 1\"]\n";
+    let adopting = |more: &str| {
+        let adopt = format!("adopt = {{ table = \"shop.inbox\", message_id = \"id\"{more} }}\n[kafka]");
+        let text = BASE.replace("[kafka]", &adopt).replace("retention =", "tenant = \"key\"\nretention =");
+        format!("{text}{second}")
+    };
+    let problems = problems(&adopting(""));
+    let found: Vec<_> = problems.iter().map(|p| (p.line, p.key.as_str())).collect();
+    assert_eq!(found, [(14, "inbox[0].tenant"), (32, "inbox[1]")], "{problems}");
+    let said = problems.to_string();
+    assert!(said.contains("the adopted table shop.inbox has no column for consumers"), "{said}");
+    assert!(said.contains("the adopted table shop.inbox has no column for tenants"), "{said}");
+    assert!(parse(&adopting(", consumer = \"consumer\", tenant = \"tenant\"")).is_ok());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox_core::inbox::Selector;
 use oncebox_core::inbox::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use oncebox_core::secret::Secret;
-use oncebox_core::store::Sweep;
+use oncebox_core::store::{Adopt, Sweep};
 use oncebox_sql::{Handler, PayloadKind, RowRule};
 use proptest::prelude::*;
 
@@ -70,7 +70,7 @@ fn the_template_shows_the_defaults() {
 fn the_commented_keys_of_the_template_work_too() {
     let is_key = |line: &str| {
         let key = line.starts_with("# ") && line.contains(" = ") && !line.starts_with("# batch");
-        key || line.starts_with("# [[")
+        key || line.starts_with("# [")
     };
     let mut text = String::new();
     let mut in_batch = false;
@@ -99,6 +99,7 @@ fn the_commented_keys_of_the_template_work_too() {
     let small = parse(&format!("{RELAYING}[[sweep]]\n{needed}"));
     let default = &small.sweeps[0].sweep;
     assert_eq!((sweep.window, sweep.limit), (default.window, default.limit));
+    assert_eq!(config.store.adopt.map(|adopt| adopt.columns().count()), Some(5));
     assert_eq!(config.kafka.unwrap().properties.len(), 4);
     assert_eq!(config.inboxes[0].identity.tenant, Some(Selector::Header("tenant".into())));
 
@@ -208,6 +209,24 @@ fn every_key() {
         batch: BatchBounds { messages: 1, bytes: 1024 },
     };
     assert_eq!(config.outbox, outbox);
+}
+
+#[test]
+fn every_key_of_an_adopted_table() {
+    let adopt = "adopt = { table = \"shop.inbox\", message_id = \"event_id\", processed_at = \"at\", consumer = \"who\", \
+         tenant = \"shop\", set = { kind = \"header:type\", number = \"json:/n\" } }\n[kafka]";
+    let adopt = parse(&SMALL.replace("[kafka]", adopt)).store.adopt.unwrap();
+    let mut expected = Adopt::table("shop.inbox", "event_id").unwrap();
+    for (map, column) in [
+        (Adopt::processed_at as fn(Adopt, &str) -> _, "at"),
+        (Adopt::consumer, "who"),
+        (Adopt::tenant, "shop"),
+    ] {
+        expected = map(expected, column).unwrap();
+    }
+    expected = expected.set("kind", Selector::Header("type".to_owned())).unwrap();
+    assert_eq!(adopt, expected.set("number", Selector::Json("/n".to_owned())).unwrap());
+    assert_eq!(parse(SMALL).store.adopt, None);
 }
 
 #[test]

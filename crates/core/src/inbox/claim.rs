@@ -68,7 +68,9 @@ impl<S: Store> Inbox<S> {
     pub async fn claim_for(&self, conn: &mut S::Conn, tenant: &str, id: &str) -> Result<Receipt, Error> {
         // Only the identity matters here; the rest of the message stays with the caller.
         let message = Message::new(MessageId::new(id)?, Tenant::new(tenant)?, Record::at("", 0, 0));
-        Ok(claim_one(self.store(), conn, &self.consumer, &message).await?)
+        // There is no message to read further columns from.
+        let set = vec![None; self.store().adopted().map_or(0, |adopt| adopt.set_columns().count())];
+        Ok(claim_one(self.store(), conn, &self.consumer, &message, &set).await?)
     }
 
     /// Removes the receipts of this consumer that are older than [`Inbox::retention`]: one pass, now. Only for a loop of
@@ -95,11 +97,13 @@ pub(crate) async fn claim_one<S: Store>(
     conn: &mut S::Conn,
     consumer: &ConsumerName,
     message: &Message,
+    set: &[Option<String>],
 ) -> StoreResult<Receipt> {
     let claim = Claim {
         key: ReceiptKey::of(consumer, message.tenant(), message.id()),
         tenant: message.tenant().as_str(),
         message_id: message.id().as_str(),
+        set,
     };
     let fresh = store.claim_within(conn, consumer, &[claim]).await?;
     Ok(if fresh.first().copied().unwrap_or(false) { Receipt::Fresh } else { Receipt::Duplicate })

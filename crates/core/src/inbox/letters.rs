@@ -112,3 +112,8 @@ pub(super) fn collision_letter(item: &Item) -> Option<DeadLetter> {
                  collide. It was not applied";
     Some(DeadLetter { message_id: None, ..letter(message, format!("message {}: {error}", message.id()), 0) })
 }
+
+/// The table of receipts cannot hold it, so it has none either.
+pub(super) fn refused_letter(message: &Message, why: &str) -> DeadLetter {
+    DeadLetter { message_id: None, ..letter(message, format!("message {}: {why}", message.id()), 0) }
+}

@@ -9,7 +9,7 @@ use crate::error::describe;
 use crate::message::Message;
 use crate::names::{ConsumerName, MessageId};
 use crate::outbox::wake;
-use crate::store::{InboxStore, StoreResult, StoredDeadLetter};
+use crate::store::{ErrorClass, InboxStore, StoreResult, StoredDeadLetter};
 
 /// How a replay ended.
 #[derive(Debug)]
@@ -68,9 +68,21 @@ pub async fn replay<S: InboxStore, A: Apply<S>>(
             return Ok(Replayed::Failed(reason));
         }
     };
-    if !has_receipt && !claim_one(store, &mut txn, consumer, &message).await?.is_fresh() {
-        store.commit(txn, None).await?;
-        return Ok(Replayed::Duplicate);
+    if !has_receipt {
+        let set = store.adopted().map(|adopt| adopt.values(message.record())).unwrap_or_default();
+        match claim_one(store, &mut txn, consumer, &message, &set).await {
+            Ok(receipt) if receipt.is_fresh() => {}
+            Ok(_) => {
+                store.commit(txn, None).await?;
+                return Ok(Replayed::Duplicate);
+            }
+            // Its receipt cannot be written any better than when it was parked.
+            Err(e) if e.class == ErrorClass::Failed => {
+                store.rollback(txn).await;
+                return Ok(Replayed::Failed(describe(&e)));
+            }
+            Err(e) => return Err(e),
+        }
     }
     // Not beside a message that is suspected of ending the process.
     let turn = Turn::of_process().beside_others().await;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::Engine;
 use super::call;
 use super::item::Item;
-use super::letters::{collision_letter, unfit_letter};
+use super::letters::{collision_letter, refused_letter, unfit_letter};
 use super::partition::Partition;
 use super::receipt::ReceiptKey;
 use crate::error::{BoxError, describe};
@@ -18,7 +18,7 @@ use crate::message::Message;
 use crate::mistake::mistaken;
 use crate::outbox::wake;
 use crate::source::{Answer, Settled};
-use crate::store::{Advance, Claim, Claimed, DeadLetter, InboxStore};
+use crate::store::{Advance, Claim, Claimed, DeadLetter, InboxStore, Refused};
 use crate::store::{ErrorClass, StoreError};
 
 /// What a transaction does with its fresh messages.
@@ -135,15 +135,27 @@ impl<S: InboxStore> Engine<S> {
     ) -> Result<(), Trouble> {
         let began = Instant::now();
         let (candidates, mut collisions) = first_copies(items);
+        let columns = self.further_columns(&candidates);
         let claims: Vec<Claim<'_>> = candidates
             .iter()
-            .map(|(_, key, message)| Claim {
+            .enumerate()
+            .map(|(nth, (_, key, message))| Claim {
                 key: *key,
                 tenant: message.tenant().as_str(),
                 message_id: message.id().as_str(),
+                set: columns.get(nth).map_or(&[], Vec::as_slice),
             })
             .collect();
-        let claimed = self.store.claim(&self.consumer, &claims).await?;
+        let claimed = match (self.store.claim(&self.consumer, &claims).await, task) {
+            // What has no receipt because its values do not fit the table is still kept, without one.
+            (Err(e), Task::Park { error, .. }) if e.class == ErrorClass::Failed => {
+                let Claimed { txn, .. } = self.store.claim(&self.consumer, &[]).await?;
+                let refuse = |at| Refused { at, why: error.clone() };
+                let refused = (0..claims.len()).map(refuse).collect();
+                Claimed { txn, fresh: vec![false; claims.len()], collisions: Vec::new(), refused }
+            }
+            (claimed, _) => claimed?,
+        };
         let Claimed { mut txn, fresh, .. } = claimed;
         collisions.extend(claimed.collisions.into_iter().map(|at| candidates[at].0));
         failpoint("after-claim");
@@ -156,6 +168,9 @@ impl<S: InboxStore> Engine<S> {
             .collect();
         let mut letters: Vec<DeadLetter> = items.iter().filter_map(unfit_letter).collect();
         letters.extend(collisions.iter().filter_map(|at| collision_letter(&items[*at])));
+        letters.extend(
+            claimed.refused.iter().map(|refused| refused_letter(candidates[refused.at].2, &refused.why)),
+        );
         let duplicates = (items.len() - letters.len() - fresh.len()) as u64;
 
         let prepared = self.set_aside(&mut txn, partition, task, &mut fresh, &mut letters).await;
@@ -220,6 +235,14 @@ impl<S: InboxStore> Engine<S> {
             return Trouble::BeginAnew(describe(&error));
         }
         Trouble::from(error).of_the_handler()
+    }
+
+    /// What the further columns of an adopted table get, for each message; nothing without them.
+    fn further_columns(&self, candidates: &[(usize, ReceiptKey, &Message)]) -> Vec<Vec<Option<String>>> {
+        match self.store.adopted().filter(|adopt| adopt.set_columns().next().is_some()) {
+            Some(adopt) => candidates.iter().map(|(_, _, message)| adopt.values(message.record())).collect(),
+            None => Vec::new(),
+        }
     }
 
     /// Also says whether the handler has written events.

@@ -7,6 +7,7 @@
 //! Until 1.0 only the stores of this project implement them, and the conformance suite in `oncebox-testkit` says what they
 //! must do.
 
+mod adopt;
 mod check;
 mod dead;
 mod error;
@@ -21,6 +22,10 @@ use std::error::Error;
 use std::future::Future;
 use std::ops::DerefMut;
 
+pub use adopt::{
+    Adopt, AdoptError, AdoptedBatch, AdoptedRow, AdoptedUse, Adopting, CopiedPage, CopiedReceipt, CopyFrom,
+    FoundColumn, FoundTable, IdKind, PageMark, StoredId, Switched,
+};
 pub use check::{Check, Finding, FindingLevel};
 pub use dead::{DeadFilter, DeadLetter, DeadLetters, DeadSummary, MAX_SUMMARY_BYTES, StoredDeadLetter};
 pub use error::{ErrorClass, StoreError, StoreResult};
@@ -45,6 +50,17 @@ pub struct Claim<'a> {
     pub tenant: &'a str,
     /// The message id.
     pub message_id: &'a str,
+    /// What the further columns of an adopted table get, in the order of [`Adopt::set_columns`]; empty without them.
+    pub set: &'a [Option<String>],
+}
+
+/// A claim that a store cannot take as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Its index.
+    pub at: usize,
+    /// Why, for the dead letter.
+    pub why: String,
 }
 
 /// An open transaction with its receipts written.
@@ -57,6 +73,8 @@ pub struct Claimed<T> {
     /// The indexes of claims that are not fresh although their message was never applied: the receipt with their key
     /// belongs to another message. Nobody meets that by accident.
     pub collisions: Vec<usize>,
+    /// Claims that an adopted table cannot hold, or takes for another message. Not fresh, never applied, without a receipt.
+    pub refused: Vec<Refused>,
 }
 
 /// The hot path of a database.
@@ -72,6 +90,11 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// An open transaction.
     type Txn: DerefMut<Target = Self::Conn> + Send;
+
+    /// The application's own table that holds the receipts, if there is one.
+    fn adopted(&self) -> Option<&Adopt> {
+        None
+    }
 
     /// Opens a transaction and writes the receipts. It is one step because in some databases (MongoDB) a duplicate
     /// aborts the transaction, and only the store can begin anew without it. The keys are distinct.

@@ -115,7 +115,12 @@ impl Store for Memory {
         let inner = self.get();
         let fresh: Vec<bool> = claims.iter().map(|c| !inner.receipts.contains(&c.key)).collect();
         let receipts = claims.iter().map(|c| c.key).collect();
-        Ok(Claimed { txn: Txn { receipts, effects: Vec::new() }, fresh, collisions: Vec::new() })
+        Ok(Claimed {
+            txn: Txn { receipts, effects: Vec::new() },
+            fresh,
+            collisions: Vec::new(),
+            refused: Vec::new(),
+        })
     }
 
     async fn claim_within(

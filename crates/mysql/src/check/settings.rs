@@ -157,7 +157,7 @@ fn packet(bytes: u64) -> Finding {
     }
     if bytes < GOOD_PACKET {
         let detail = format!(
-            "{mib} MiB: batches of large messages have to be cut. Set max_allowed_packet = 64M, or max_batch_bytes to less than \
+            "{mib} MiB: batches of large messages have to be cut. Set max_allowed_packet = 64M, or batch.bytes to less than \
              a quarter of it"
         );
         return Finding::warning("max_allowed_packet", detail);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use oncebox_core::store::{ErrorClass, PassEnd, PurgePass, PurgeProgress, Purged, StoreResult};
+use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::DOING;
@@ -26,13 +27,143 @@ const MAX_TRIES: u32 = 5;
 /// Up to here receipts are counted to tell how many there are; beyond, it is an estimate.
 const MAX_COUNTED: u64 = 100_000;
 
-const STEP_END: &str = "SELECT MAX(`key`), COUNT(*) FROM \
-     (SELECT `key` FROM oncebox_inbox WHERE `key` > ? ORDER BY `key` LIMIT ?) AS step";
+/// Where the receipts are, and which of them may go.
+pub(crate) struct Receipts {
+    /// The table, as SQL writes it.
+    pub(crate) table: String,
+    /// The column that they are walked over by, and the same as bytes.
+    pub(crate) mark: String,
+    pub(crate) mark_bytes: String,
+    pub(crate) marked_by: Mark,
+    /// The column that says whose they are, if not all are of one consumer or a mark belongs to one.
+    pub(crate) consumer: Option<String>,
+    /// The column of the tenant, where several tenants may have receipts at one mark.
+    pub(crate) tenant: Option<String>,
+    /// The column that says how old they are.
+    pub(crate) time: String,
+    /// Whether the letter `d` is one of the message of the receipt `i`.
+    pub(crate) of_letter: String,
+}
+
+/// What the receipts are walked over by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Bytes.
+    Bytes,
+    /// Text in UTF-8.
+    Text,
+}
+
+impl Mark {
+    /// That a column is behind a mark. Before the first receipt there is none.
+    pub(crate) fn behind(self, column: &str, mark: &[u8]) -> String {
+        if mark.is_empty() { "TRUE".to_owned() } else { format!("{column} > {}", self.literal(mark)) }
+    }
+
+    /// That a column is not behind a mark.
+    pub(crate) fn up_to(self, column: &str, mark: &[u8]) -> String {
+        format!("{column} <= {}", self.literal(mark))
+    }
+
+    fn literal(self, mark: &[u8]) -> String {
+        let mut literal = if self == Self::Text && !mark.is_empty() { "_utf8mb4 " } else { "" }.to_owned();
+        push_bytes(&mut literal, mark);
+        literal
+    }
+}
+
+impl Receipts {
+    /// In oncebox's own table. Blanks at the end of an id or a tenant are no difference there, so that at most too many stay.
+    pub(crate) fn own() -> Self {
+        Self {
+            table: "oncebox_inbox".to_owned(),
+            mark: "`key`".to_owned(),
+            mark_bytes: "`key`".to_owned(),
+            marked_by: Mark::Bytes,
+            consumer: Some("consumer".to_owned()),
+            tenant: None,
+            time: "processed_at".to_owned(),
+            of_letter: "d.message_id = i.message_id AND d.tenant = i.tenant".to_owned(),
+        }
+    }
+
+    /// The statement that finds where a step ends, and how many receipts it looks at.
+    fn step_end(&self, after: &[u8]) -> String {
+        let Self { table, mark, .. } = self;
+        format!(
+            "SELECT {}, COUNT(*) FROM (SELECT {mark} FROM {table} WHERE {} ORDER BY {mark} LIMIT {STEP_RECEIPTS}) AS step",
+            self.mark_bytes.replace(mark, &format!("MAX({mark})")),
+            self.marked_by.behind(mark, after)
+        )
+    }
+
+    /// The statement that finds which receipts of a consumer may go. A receipt whose message lies in the dead letters stays:
+    /// replaying the letter relies on it.
+    fn expired_of(&self, consumer: &str, horizon: i64, after: &[u8], reached: &[u8]) -> String {
+        let Self { table, mark, time, of_letter, .. } = self;
+        format!(
+            "SELECT {}, {} FROM {table} AS i WHERE {} AND i.{time} < {} AND NOT EXISTS (SELECT 1 FROM oncebox_dead AS d \
+             WHERE d.consumer = {} AND {of_letter}) AND {} AND {} ORDER BY i.{mark}",
+            self.mark_bytes,
+            self.tenant.as_deref().map_or_else(|| "NULL".to_owned(), in_bytes),
+            self.of_consumer(consumer),
+            before(horizon),
+            text(consumer),
+            self.marked_by.behind(mark, after),
+            self.marked_by.up_to(mark, reached)
+        )
+    }
+
+    /// The statement that removes receipts. One that a replay has made young meanwhile stays.
+    fn delete(&self, consumer: &str, horizon: i64, expired: &[Expired]) -> String {
+        let Self { table, mark, time, .. } = self;
+        let marks: Vec<_> = expired.iter().map(|one| self.marked_by.literal(&one.mark)).collect();
+        let mut sql = format!(
+            "DELETE FROM {table} WHERE {time} < {} AND {} AND {mark} IN ({})",
+            before(horizon),
+            self.of_consumer(consumer),
+            marks.join(",")
+        );
+        if let Some(tenant) = &self.tenant {
+            let tenants =
+                expired.iter().map(|one| Mark::Text.literal(one.tenant.as_deref().unwrap_or_default()));
+            let pairs: Vec<_> =
+                marks.iter().zip(tenants).map(|(mark, tenant)| format!("({mark},{tenant})")).collect();
+            sql.push_str(&format!(" AND ({mark}, {tenant}) IN ({})", pairs.join(",")));
+        }
+        sql
+    }
+
+    /// Byte for byte, whatever the column's collation holds to be the same; and so that an index can be used.
+    fn of_consumer(&self, consumer: &str) -> String {
+        let Some(column) = &self.consumer else { return "TRUE".to_owned() };
+        let name = text(consumer);
+        format!("{column} = {name} AND {} = CAST({name} AS BINARY)", in_bytes(column))
+    }
+}
+
+/// A text column as its bytes in UTF-8, whatever its character set and its collation are.
+fn in_bytes(column: &str) -> String {
+    format!("CAST(CONVERT({column} USING utf8mb4) AS BINARY)")
+}
+
+/// A receipt that may go.
+struct Expired {
+    mark: Vec<u8>,
+    tenant: Option<Vec<u8>>,
+}
+
+impl Expired {
+    fn read(row: &MySqlRow) -> sqlx::Result<Self> {
+        Ok(Self { mark: row.try_get_unchecked(0)?, tenant: row.try_get_unchecked(1)? })
+    }
+}
 
 /// A pass on its way.
 pub(super) struct Walk<'a> {
     store: &'a MysqlStore,
     pass: &'a PurgePass<'a>,
+    receipts: Receipts,
     horizons: Horizons,
     place: Place,
     total: u64,
@@ -42,17 +173,22 @@ pub(super) struct Walk<'a> {
 /// The keys that one step covers, and which of them may go, by consumer and ascending.
 struct Step {
     end: Place,
-    expired: BTreeMap<String, Vec<Vec<u8>>>,
+    expired: BTreeMap<String, Vec<Expired>>,
 }
 
 impl<'a> Walk<'a> {
     /// From the beginning.
-    pub(super) async fn new(store: &'a MysqlStore, pass: &'a PurgePass<'a>) -> StoreResult<Self> {
+    pub(super) async fn new(
+        store: &'a MysqlStore,
+        pass: &'a PurgePass<'a>,
+        receipts: Receipts,
+    ) -> StoreResult<Self> {
         let horizons = horizons(store, pass).await?;
         let mut txn = store.begin_aside().await?;
         let total = receipts_estimate(store, &mut txn, MAX_COUNTED).await.context(DOING)?;
         txn.rollback().await;
-        Ok(Self { store, pass, horizons, place: Place::default(), total, purged: Purged::default() })
+        let (place, purged) = (Place::default(), Purged::default());
+        Ok(Self { store, pass, receipts, horizons, place, total, purged })
     }
 
     /// From where an earlier pass was left.
@@ -120,7 +256,7 @@ impl<'a> Walk<'a> {
         let mut removed = 0;
         for (consumer, keys) in &step.expired {
             let Some(horizon) = self.horizons.get(consumer) else { continue };
-            removed += delete(&mut txn, consumer, *horizon, keys).await?;
+            removed += self.delete(&mut txn, consumer, *horizon, keys).await?;
         }
         txn.commit_after(&lease.renew(&step.end)).await.context_of_commit(DOING)?;
         Ok(Some((step.end, removed)))
@@ -129,21 +265,38 @@ impl<'a> Walk<'a> {
     /// Looks which receipts come next, and which of them may go. Locks nothing.
     async fn next_step(&self, txn: &mut MysqlTxn) -> StoreResult<Option<Step>> {
         let after = self.place.reached.as_slice();
-        let end = self.store.query(STEP_END).bind(after).bind(STEP_RECEIPTS);
+        let end = sqlx::raw_sql(AssertSqlSafe(self.receipts.step_end(after)));
         let end = end.fetch_one(&mut **txn).await.context(DOING)?;
-        let Some(reached) = end.try_get::<Option<Vec<u8>>, _>(0).context(DOING)? else { return Ok(None) };
+        let Some(reached) = end.try_get_unchecked::<Option<Vec<u8>>, _>(0).context(DOING)? else {
+            return Ok(None);
+        };
         let looked_at: i64 = end.try_get(1).context(DOING)?;
         let done = self.place.done.saturating_add(looked_at.unsigned_abs());
-        let mut expired: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut expired: BTreeMap<String, Vec<Expired>> = BTreeMap::new();
         for (consumer, horizon) in &self.horizons {
-            let sql = expired_of(consumer, *horizon, after, &reached);
+            let sql = self.receipts.expired_of(consumer, *horizon, after, &reached);
             let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut **txn).await.context(DOING)?;
             if !rows.is_empty() {
-                let keys = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>();
+                let keys = rows.iter().map(Expired::read).collect::<sqlx::Result<_>>();
                 expired.insert(consumer.clone(), keys.context(DOING)?);
             }
         }
         Ok(Some(Step { end: Place { reached, done }, expired }))
+    }
+
+    /// Deletes by key, after the horizon is written.
+    async fn delete(
+        &self,
+        txn: &mut MysqlTxn,
+        consumer: &str,
+        micros: i64,
+        keys: &[Expired],
+    ) -> StoreResult<u64> {
+        let write = horizon::write(consumer, micros);
+        sqlx::raw_sql(AssertSqlSafe(write)).execute(&mut **txn).await.context("writing down the horizon")?;
+        let delete = sqlx::raw_sql(AssertSqlSafe(self.receipts.delete(consumer, micros, keys)));
+        let done = delete.execute(&mut **txn).await.context("removing old receipts")?;
+        Ok(done.rows_affected())
     }
 
     fn arrived(&mut self, end: Place, removed: u64) {
@@ -156,38 +309,4 @@ impl<'a> Walk<'a> {
     fn ended(&self, end: PassEnd) -> Purged {
         Purged { end, ..self.purged }
     }
-}
-
-/// The statement that finds which receipts of a consumer may go. A receipt whose message lies in the dead letters stays: replaying
-/// the letter relies on it. Blanks at the end of an id or a tenant are no difference here, so that at most too many stay.
-fn expired_of(consumer: &str, horizon: i64, after: &[u8], reached: &[u8]) -> String {
-    let mut sql = format!(
-        "SELECT i.`key` FROM oncebox_inbox AS i WHERE i.consumer = {} AND i.processed_at < {} AND NOT EXISTS (SELECT 1 \
-             FROM oncebox_dead AS d WHERE d.consumer = i.consumer AND d.message_id = i.message_id AND d.tenant = i.tenant) \
-         AND i.`key` > ",
-        text(consumer),
-        before(horizon)
-    );
-    push_bytes(&mut sql, after);
-    sql.push_str(" AND i.`key` <= ");
-    push_bytes(&mut sql, reached);
-    sql.push_str(" ORDER BY i.`key`");
-    sql
-}
-
-/// Deletes by key, after the horizon is written. A receipt that a replay has made young meanwhile stays.
-async fn delete(txn: &mut MysqlTxn, consumer: &str, micros: i64, keys: &[Vec<u8>]) -> StoreResult<u64> {
-    let write = horizon::write(consumer, micros);
-    sqlx::raw_sql(AssertSqlSafe(write)).execute(&mut **txn).await.context("writing down the horizon")?;
-    let mut sql = format!("DELETE FROM oncebox_inbox WHERE processed_at < {} AND `key` IN (", before(micros));
-    for (at, key) in keys.iter().enumerate() {
-        if at > 0 {
-            sql.push(',');
-        }
-        push_bytes(&mut sql, key);
-    }
-    sql.push(')');
-    let done =
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **txn).await.context("removing old receipts")?;
-    Ok(done.rows_affected())
 }

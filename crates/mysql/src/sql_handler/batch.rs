@@ -34,7 +34,7 @@ impl Batch {
             // The statement may end in a comment, so what follows stands on a line of its own.
             text.push_str(&format!("{};\n{sql}\n;\n", failure::at_statement(number)));
         }
-        text.push_str(&format!("{}; SET {JSON} = NULL", failure::forget(events)));
+        text.push_str(&failure::forget(events));
         Self { wanted: wanted.clone(), statements: text, events }
     }
 

@@ -22,19 +22,18 @@ pub(super) fn consumer() -> String {
 /// The statement that says which message events follow from. Each value is an expression.
 pub(super) fn tell_cause(consumer: &str, id: &str, tenant: &str, headers: &str) -> String {
     format!(
-        "SET @oncebox_event_consumer = {consumer}, @oncebox_event_cause = {id}, @oncebox_event_tenant = {tenant}, \
-         @oncebox_event_trace = IF(JSON_TYPE(JSON_EXTRACT({headers}, '$.traceparent')) = 'STRING', \
+        "SET @oncebox_consumer = {consumer}, @oncebox_causation_id = {id}, @oncebox_tenant = {tenant}, \
+         @oncebox_traceparent = IF(JSON_TYPE(JSON_EXTRACT({headers}, '$.traceparent')) = 'STRING', \
          JSON_UNQUOTE(JSON_EXTRACT({headers}, '$.traceparent')), NULL)"
     )
 }
 
 /// A batch follows from many messages, so its events name only the consumer.
 pub(super) fn tell_consumer(consumer: &str) -> String {
-    format!("SET @oncebox_event_consumer = {consumer}, {NO_CAUSE}")
+    format!("SET @oncebox_consumer = {consumer}, {NO_CAUSE}")
 }
 
-const NO_CAUSE: &str =
-    "@oncebox_event_cause = NULL, @oncebox_event_tenant = NULL, @oncebox_event_trace = NULL";
+const NO_CAUSE: &str = "@oncebox_causation_id = NULL, @oncebox_tenant = NULL, @oncebox_traceparent = NULL";
 
 /// Nobody else's events on this connection follow from what was.
 pub(super) fn forget_cause() -> String {

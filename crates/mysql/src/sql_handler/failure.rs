@@ -59,7 +59,7 @@ pub(super) fn at_statement(statement: usize) -> String {
 
 /// Whatever a run leaves in the session, gone.
 pub(super) fn forget(events: bool) -> String {
-    let nowhere = "SET @oncebox_message = NULL, @oncebox_statement = NULL, @oncebox_rows = NULL";
+    let nowhere = "SET @oncebox_message = NULL, @oncebox_statement = NULL, @oncebox_rows = NULL, @oncebox_messages = NULL";
     if events { format!("{nowhere}; {}", forget_cause()) } else { nowhere.to_owned() }
 }
 
@@ -76,8 +76,8 @@ pub(super) struct Place {
 pub(super) async fn place(conn: &mut MySqlConnection) -> Place {
     const ASK: &str = "SELECT CAST(@oncebox_message AS SIGNED), CAST(@oncebox_statement AS SIGNED), \
          CAST(@oncebox_rows AS SIGNED); SET @oncebox_message = NULL, @oncebox_statement = NULL, @oncebox_rows = NULL, \
-         @oncebox_messages = NULL, @oncebox_event_consumer = NULL, @oncebox_event_cause = NULL, \
-         @oncebox_event_tenant = NULL, @oncebox_event_trace = NULL";
+         @oncebox_messages = NULL, @oncebox_consumer = NULL, @oncebox_causation_id = NULL, \
+         @oncebox_tenant = NULL, @oncebox_traceparent = NULL";
     let asked = sqlx::raw_sql(ASK).fetch_all(conn).await;
     let Some(row) = asked.ok().and_then(|rows| rows.into_iter().next()) else { return Place::default() };
     let number = |column: usize| row.try_get::<Option<i64>, _>(column).ok().flatten();

@@ -6,7 +6,6 @@
 use oncebox_core::store::{StoreError, StoreResult};
 use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 
-use super::server::Server;
 use crate::classify::{Context, class_of_own, number_of};
 use crate::quote::identifier;
 use crate::store::MysqlStore;
@@ -31,25 +30,35 @@ pub(super) async fn make(store: &MysqlStore, name: &str, definition: &str) -> St
     // Dropped at the end, and so closed: nobody inherits the timeout.
     let mut txn = store.begin_aside().await?;
     let today = begin(&mut txn).await?;
-    let comment = format!("COMMENT '{COMMENT}{today}'");
-    let create = format!("CREATE PROCEDURE {name}{}", definition.replacen("{comment}", &comment, 1));
-    match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *txn).await {
-        Ok(_) => {}
-        Err(error) if number_of(&error) == Some(EXISTS) => note_use(&mut txn, name, &comment).await,
-        Err(error) if is_denied(&error) => {
-            // An operator may have made it with another user.
-            let call = format!("CALL {name}('[]', 0, NULL)");
-            let called = sqlx::raw_sql(AssertSqlSafe(call)).execute(&mut *txn).await;
-            return Ok(if called.is_ok() { Made::Ready } else { Made::Denied });
+    let comment = format!("{COMMENT}{today}");
+    match comment_of(&mut txn, name).await? {
+        Some(found) if found == comment => {}
+        // To touch it waits for those who use it, so that is done once a day.
+        Some(_) => note_use(&mut txn, name, &comment).await,
+        None => {
+            let definition = definition.replacen("{comment}", &format!("COMMENT '{comment}'"), 1);
+            let create = AssertSqlSafe(format!("CREATE PROCEDURE {name}{definition}"));
+            match sqlx::raw_sql(create).execute(&mut *txn).await {
+                Ok(_) => {}
+                // Somebody was quicker; or an operator has made it, and this user may not look at it.
+                Err(error) if number_of(&error) == Some(EXISTS) || is_denied(&error) => {}
+                Err(error) => return Err(StoreError::new(class_of_own(&error), DOING, error)),
+            }
         }
-        Err(error) => return Err(StoreError::new(class_of_own(&error), DOING, error)),
     }
     drop_old(&mut txn, name).await;
-    Ok(Made::Ready)
+    let call = AssertSqlSafe(format!("CALL {name}('[]', 0, NULL)"));
+    match sqlx::raw_sql(call).execute(&mut *txn).await {
+        Ok(_) => Ok(Made::Ready),
+        Err(error) if number_of(&error) == Some(MISSING) || is_denied(&error) => Ok(Made::Denied),
+        Err(error) => Err(StoreError::new(class_of_own(&error), DOING, error)),
+    }
 }
 
 /// There is a routine of that name.
 const EXISTS: u16 = 1304;
+/// There is none.
+pub(super) const MISSING: u16 = 1305;
 
 fn is_denied(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(1044 | 1142 | 1227 | 1370 | 1419))
@@ -64,24 +73,22 @@ async fn begin(conn: &mut MySqlConnection) -> StoreResult<String> {
         .context(DOING)
 }
 
+/// `None` also if this user may not look at it.
+async fn comment_of(conn: &mut MySqlConnection, name: &str) -> StoreResult<Option<String>> {
+    sqlx::raw_sql(AssertSqlSafe(format!(
+        "SELECT CAST(routine_comment AS CHAR) FROM information_schema.routines \
+         WHERE routine_schema = DATABASE() AND routine_name = '{name}'"
+    )))
+    .fetch_optional(conn)
+    .await
+    .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+    .context(DOING)
+}
+
 /// Only for the sake of the next cleaning, so nothing depends on it.
 async fn note_use(conn: &mut MySqlConnection, name: &str, comment: &str) {
-    let noted = async {
-        let found: i64 = sqlx::raw_sql(AssertSqlSafe(format!(
-            "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() \
-             AND routine_name = '{name}' AND CONCAT('COMMENT ''', routine_comment, '''') = '{}'",
-            comment.replace('\'', "''")
-        )))
-        .fetch_one(&mut *conn)
-        .await?
-        .try_get(0)?;
-        if found == 0 {
-            let alter = format!("ALTER PROCEDURE {name} {comment}");
-            sqlx::raw_sql(AssertSqlSafe(alter)).execute(&mut *conn).await?;
-        }
-        Ok::<(), sqlx::Error>(())
-    };
-    if let Err(error) = noted.await {
+    let alter = AssertSqlSafe(format!("ALTER PROCEDURE {name} COMMENT '{comment}'"));
+    if let Err(error) = sqlx::raw_sql(alter).execute(conn).await {
         tracing::debug!(%error, procedure = name, "could not note that a handler's procedure is in use");
     }
 }
@@ -91,9 +98,9 @@ async fn drop_old(conn: &mut MySqlConnection, ours: &str) {
     let dropped = async {
         let old = sqlx::raw_sql(AssertSqlSafe(format!(
             "SELECT CAST(routine_name AS CHAR) FROM information_schema.routines WHERE routine_schema = DATABASE() \
-             AND routine_name LIKE '{}%' AND routine_name <> '{ours}' AND routine_comment LIKE '{COMMENT}%' \
+             AND LEFT(routine_name, {length}) = '{PREFIX}' AND routine_name <> '{ours}' AND routine_comment LIKE '{COMMENT}%' \
              AND routine_comment < CONCAT('{COMMENT}', CAST(UTC_DATE() - INTERVAL {KEPT_DAYS} DAY AS CHAR)) LIMIT 100",
-            PREFIX.replace('_', "\\_")
+            length = PREFIX.len(),
         )))
         .fetch_all(&mut *conn)
         .await?;
@@ -110,24 +117,5 @@ async fn drop_old(conn: &mut MySqlConnection, ours: &str) {
     };
     if let Err(error) = dropped.await {
         tracing::debug!(%error, "could not drop old procedures of handlers");
-    }
-}
-
-/// Whether handlers of `each` get to run in the quickest way: on MySQL only if this user may make procedures, which is tried.
-pub(crate) async fn may_make_routines(store: &MysqlStore) -> StoreResult<bool> {
-    // Dropped at the end, and so closed: nobody inherits the timeout.
-    let mut txn = store.begin_aside().await?;
-    if Server::ask(&mut txn).await?.is_mariadb {
-        return Ok(true);
-    }
-    let today = begin(&mut txn).await?;
-    let trial = format!(
-        "CREATE PROCEDURE {PREFIX}trial() SQL SECURITY INVOKER COMMENT '{COMMENT}{today}' DO 0; DROP PROCEDURE {PREFIX}trial"
-    );
-    match sqlx::raw_sql(AssertSqlSafe(trial)).execute(&mut *txn).await {
-        Ok(_) => Ok(true),
-        Err(error) if number_of(&error) == Some(EXISTS) => Ok(true),
-        Err(error) if is_denied(&error) => Ok(false),
-        Err(error) => Err(StoreError::new(class_of_own(&error), "looking at the rights of this user", error)),
     }
 }

@@ -31,7 +31,8 @@ fn transported(param: Param) -> String {
 fn value(param: Param, payload: PayloadKind) -> String {
     let column = format!("oncebox_p_table.`{}`", param.name());
     match (param, payload) {
-        (Param::Payload, PayloadKind::Bytes) => format!("UNHEX({column})"),
+        // Of a text without a limit MariaDB takes the result for an empty one wherever it has to sort.
+        (Param::Payload, PayloadKind::Bytes) => format!("UNHEX(LEFT({column}, 1000000000))"),
         (Param::Timestamp, _) => {
             format!(
                 "CAST(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {column} * 1000 MICROSECOND AS DATETIME(3))"

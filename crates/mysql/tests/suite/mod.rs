@@ -1,8 +1,16 @@
 //! The tests, once for each server.
 
+mod adopt;
+mod check;
 mod claims;
+mod conformance;
+mod errors;
+mod failover;
+mod schema;
 mod sql_batch;
 mod sql_each;
+mod sql_events;
+mod sql_procedures;
 mod sql_refusals;
 mod sql_support;
 mod support;

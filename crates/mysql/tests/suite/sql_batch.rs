@@ -11,8 +11,8 @@ async fn batch_statements_see_the_relation_messages() {
     with_both_users(|store, url| async move {
         execute(&url, TABLES).await;
         let handler = batch(&[
-            "UPDATE stock s JOIN (SELECT payload->>'$.sku' AS sku, SUM(JSON_VALUE(payload, '$.qty')) AS qty FROM messages \
-             GROUP BY 1) m ON s.sku = m.sku SET s.on_hand = s.on_hand - m.qty",
+            "UPDATE stock JOIN (SELECT payload->>'$.sku' AS sku, SUM(payload->>'$.qty') AS qty FROM messages GROUP BY 1) AS d \
+             ON d.sku = stock.sku SET stock.on_hand = stock.on_hand - d.qty",
             "INSERT INTO ledger (message_id, sku, qty, extra) \
              WITH mine AS (SELECT id, payload FROM messages) \
              SELECT id, payload->>'$.sku', JSON_VALUE(payload, '$.qty'), payload FROM mine -- all",

@@ -101,7 +101,7 @@ async fn text_and_bytes_are_what_they_say() {
         };
         for handler in [
             each(&[("INSERT INTO got (b) VALUES (:payload)", Some("1"))]),
-            batch(&["INSERT INTO got (b) SELECT payload FROM messages"]),
+            batch(&["INSERT INTO got (b) SELECT payload FROM messages ORDER BY payload, id"]),
         ] {
             let handler = SqlHandler::prepare(&store, &handler, PayloadKind::Bytes).await.unwrap();
             let messages = [raw(2, &[0, 0xff, b'\'', b'\\']), raw(3, &[]), message(Record::at("t", 0, 4))];
@@ -332,87 +332,6 @@ async fn two_handlers_run_at_once() {
         assert_eq!(number(&url, "SELECT COUNT(*) FROM ledger").await, 100);
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_procedure_comes_back() {
-    with_store(|store, url| async move {
-        execute(&url, TABLES).await;
-        let handler = prepare(&store, &stock_each()).await;
-        run(&store, &handler, &[sale(1, "a", 1)]).await.unwrap();
-        let Some(name) = procedure(&url).await else { return assert!(is_mariadb()) };
-        execute(&url, &format!("DROP PROCEDURE {name}")).await;
-        let failure = run(&store, &handler, &[sale(2, "a", 1)]).await.unwrap_err();
-        assert_eq!(MysqlStore::classify(&*failure.error), ErrorClass::Transient, "{failure:?}");
-        assert_eq!(failure.at, None);
-        run(&store, &handler, &[sale(2, "a", 1)]).await.unwrap();
-        assert_eq!(number(&url, "SELECT COUNT(*) FROM ledger").await, 2);
-    })
-    .await;
-}
-
-/// The name of the only handler's procedure.
-async fn procedure(url: &str) -> Option<String> {
-    use sqlx::{Connection, Row};
-    let mut conn = sqlx::MySqlConnection::connect(url).await.unwrap();
-    let sql = "SELECT CAST(routine_name AS CHAR) FROM information_schema.routines \
-         WHERE routine_schema = DATABASE() AND routine_name LIKE 'oncebox\\_each\\_%'";
-    sqlx::query(sql).fetch_optional(&mut conn).await.unwrap().map(|row| row.get(0))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn procedures_that_nobody_uses_are_dropped_after_a_month() {
-    with_store(|store, url| async move {
-        let count = "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() \
-             AND routine_name LIKE 'oncebox\\_each\\_%'";
-        for (name, days) in [("oncebox_each_old", 31), ("oncebox_each_new", 29)] {
-            let create = format!(
-                "SET @c = CONCAT('CREATE PROCEDURE {name}() COMMENT \\'oncebox handler, last prepared on ', \
-                 CAST(UTC_DATE() - INTERVAL {days} DAY AS CHAR), '\\' DO 0')"
-            );
-            if is_mariadb() {
-                // Where there are no such procedures nobody looks for them.
-                continue;
-            }
-            execute_dynamic(&url, &create).await;
-        }
-        execute(&url, TABLES).await;
-        let handler = stock_each();
-        drop(prepare(&store, &handler).await);
-        let ours = i64::from(!is_mariadb());
-        assert_eq!(number(&url, count).await, 2 * ours);
-        assert_eq!(number(&url, &format!("{count} AND routine_name = 'oncebox_each_old'")).await, 0);
-        // One that is used again is dated anew.
-        let Some(name) = procedure_like(&url, "oncebox_each_new").await else { return assert!(is_mariadb()) };
-        execute(
-            &url,
-            &format!("ALTER PROCEDURE {name} COMMENT 'oncebox handler, last prepared on 2020-01-01'"),
-        )
-        .await;
-        drop(prepare(&store, &handler).await);
-        assert_eq!(number(&url, &format!("{count} AND routine_comment LIKE '%2020-01-01'")).await, 0);
-        assert_eq!(number(&url, count).await, 2);
-    })
-    .await;
-}
-
-async fn procedure_like(url: &str, other: &str) -> Option<String> {
-    use sqlx::{AssertSqlSafe, Connection, Row};
-    let mut conn = sqlx::MySqlConnection::connect(url).await.unwrap();
-    let sql = format!(
-        "SELECT CAST(routine_name AS CHAR) FROM information_schema.routines WHERE routine_schema = DATABASE() \
-         AND routine_name LIKE 'oncebox\\_each\\_%' AND routine_name <> '{other}'"
-    );
-    sqlx::query(AssertSqlSafe(sql)).fetch_optional(&mut conn).await.unwrap().map(|row| row.get(0))
-}
-
-/// CREATE PROCEDURE cannot be prepared, so its text is built first.
-async fn execute_dynamic(url: &str, set: &str) {
-    use sqlx::{AssertSqlSafe, Connection, Row};
-    let mut conn = sqlx::MySqlConnection::connect(url).await.unwrap();
-    let text = format!("{set}; SELECT @c");
-    let create: String = sqlx::raw_sql(AssertSqlSafe(text)).fetch_one(&mut conn).await.unwrap().get(0);
-    execute(url, &create).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

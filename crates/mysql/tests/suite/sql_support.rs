@@ -1,4 +1,5 @@
 //! What the tests of handlers in SQL share.
+#![allow(unreachable_pub, missing_docs)]
 
 use std::future::Future;
 
@@ -85,21 +86,21 @@ pub fn is_mariadb() -> bool {
     crate::SERVER == "ONCEBOX_TEST_MARIADB"
 }
 
-/// Runs a test twice: as a user who may do everything, and as one who may only work with the data.
+/// Runs a test twice: as a user who may do everything, and as one who may only work with the data and call routines.
 pub async fn with_both_users<F: Future<Output = ()>>(test: impl Fn(MysqlStore, String) -> F) {
     with_store(&test).await;
-    let test = &test;
-    with_store(|_, url| async move {
-        let name = format!("ob_{:08x}", fastrand::u32(..));
-        let make = format!(
-            "CREATE USER {name}@'%' IDENTIFIED BY ''; SET @g = CONCAT('GRANT SELECT, INSERT, UPDATE, DELETE ON ', \
-             DATABASE(), '.* TO {name}@\\'%\\''); PREPARE g FROM @g; EXECUTE g"
-        );
-        execute(&url, &make).await;
-        let (_, server) = url.split_once('@').unwrap();
-        let store = MysqlStore::connect(&format!("mysql://{name}@{server}")).await.unwrap();
-        test(store, url.clone()).await;
-        execute(&url, &format!("DROP USER {name}@'%'")).await;
-    })
-    .await;
+    with_store(|_, url| as_worker(url, &test)).await;
+}
+
+/// Runs a test as a user who may only work with the data and call routines. The URL is that of the other one.
+pub async fn as_worker<F: Future<Output = ()>>(url: String, test: impl Fn(MysqlStore, String) -> F) {
+    let name = format!("ob_{:08x}", fastrand::u32(..));
+    let (_, server) = url.split_once('@').unwrap();
+    let (_, database) = server.split_once('/').unwrap();
+    let database = database.split('?').next().unwrap();
+    let rights = "SELECT, INSERT, UPDATE, DELETE, EXECUTE";
+    execute(&url, &format!("CREATE USER {name}@'%'; GRANT {rights} ON {database}.* TO {name}@'%'")).await;
+    let store = MysqlStore::connect(&format!("mysql://{name}@{server}")).await.unwrap();
+    test(store, url.clone()).await;
+    execute(&url, &format!("DROP USER {name}@'%'")).await;
 }

@@ -1,6 +1,7 @@
 //! A database of its own for each test.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+use std::fs::File;
 use std::future::Future;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,11 +17,27 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
 pub struct Database {
     pub name: String,
     pub url: String,
-    server: MySqlConnectOptions,
+    pub server: MySqlConnectOptions,
+    /// Held until the database is dropped.
+    _beside: File,
 }
 
 impl Database {
+    /// Beside the databases of other tests.
     pub async fn create() -> Self {
+        let lock = lock_file();
+        lock.lock_shared().expect("a lock");
+        Self::create_under(lock).await
+    }
+
+    /// While no other test of this server runs, in any process: for tests that change the server itself.
+    pub async fn create_alone() -> Self {
+        let lock = lock_file();
+        lock.lock().expect("a lock");
+        Self::create_under(lock).await
+    }
+
+    async fn create_under(lock: File) -> Self {
         let server = std::env::var(crate::SERVER).unwrap_or_else(|_| {
             panic!(
                 "{} must hold the URL of a superuser, such as mysql://root@127.0.0.1:3306/mysql",
@@ -33,7 +50,55 @@ impl Database {
         let url = format!("{root}/{name}?{query}");
         let server = MySqlConnectOptions::from_str(&server).expect("a MySQL URL");
         run(&server, format!("CREATE DATABASE {name}")).await.expect("a superuser");
-        Self { name, url, server }
+        Self { name, url, server, _beside: lock }
+    }
+
+    /// Makes a user who has these rights in this database and no others, and returns the URL that it connects with.
+    pub async fn user(&self, rights: &str) -> User {
+        let name = format!("ob_{:016x}", fastrand::u64(..));
+        let sql = format!("CREATE USER {name}@'%'; GRANT {rights} ON {}.* TO {name}@'%'", self.name);
+        run(&self.server, sql).await.expect("a superuser");
+        let (_, rest) = self.url.split_once("//").expect("a URL");
+        let place = rest.split_once('@').map_or(rest, |(_, place)| place);
+        User { url: format!("mysql://{name}@{place}"), name, server: self.server.clone() }
+    }
+}
+
+fn lock_file() -> File {
+    let path = std::env::temp_dir().join(format!("{}.lock", crate::SERVER));
+    File::options().create(true).truncate(false).write(true).open(path).expect("a file to lock")
+}
+
+/// A user that is dropped with its value.
+pub struct User {
+    pub name: String,
+    pub url: String,
+    server: MySqlConnectOptions,
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        run_at_the_end(&self.server, format!("DROP USER {}@'%'", self.name));
+    }
+}
+
+/// A setting of the whole server, and what it is set to at the end.
+pub struct Setting {
+    back: String,
+    server: MySqlConnectOptions,
+}
+
+impl Setting {
+    pub async fn of(database: &Database, set: &str, back: &str) -> Self {
+        let setting = Self { back: format!("SET GLOBAL {back}"), server: database.server.clone() };
+        run(&database.server, format!("SET GLOBAL {set}")).await.expect("a superuser");
+        setting
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        run_at_the_end(&self.server, self.back.clone());
     }
 }
 
@@ -45,15 +110,19 @@ async fn run(server: &MySqlConnectOptions, sql: String) -> sqlx::Result<()> {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let dropped = || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(run(&self.server, format!("DROP DATABASE {}", self.name)))
-        };
-        // Nothing can be awaited here, so a thread does. It must not panic: the test may be panicking already.
-        let outcome = std::thread::scope(|scope| scope.spawn(dropped).join());
-        if !matches!(outcome, Ok(Ok(()))) {
-            eprintln!("the database {} was left behind", self.name);
-        }
+        run_at_the_end(&self.server, format!("DROP DATABASE {}", self.name));
+    }
+}
+
+/// Nothing can be awaited in `drop`, so a thread does. It must not panic: the test may be panicking already.
+fn run_at_the_end(server: &MySqlConnectOptions, sql: String) {
+    let work = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(run(server, sql.clone()))
+    };
+    let outcome = std::thread::scope(|scope| scope.spawn(work).join());
+    if !matches!(outcome, Ok(Ok(()))) {
+        eprintln!("this was left to do: {sql}");
     }
 }
 
@@ -83,7 +152,7 @@ pub fn claims(ids: &[&'static str]) -> Vec<Claim<'static>> {
 
 pub fn claim(id: &'static str) -> Claim<'static> {
     let key = ReceiptKey::of(&consumer(), &Tenant::none(), &MessageId::new(id).unwrap());
-    Claim { key, tenant: "", message_id: id }
+    Claim { key, tenant: "", message_id: id, set: &[] }
 }
 
 pub fn position() -> PositionKey {

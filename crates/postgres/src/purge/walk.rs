@@ -17,13 +17,27 @@ const STEP_PAGES: i64 = 64;
 
 /// The tables that hold receipts: one, or the partitions.
 const TABLES: &str = "SELECT c.oid::regclass::text, pg_relation_size(c.oid) / current_setting('block_size')::bigint \
-     FROM pg_class c WHERE c.relkind = 'r' AND (c.oid = to_regclass('oncebox_inbox') \
-         OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('oncebox_inbox'))) \
+     FROM pg_class c WHERE c.relkind = 'r' AND (c.oid = to_regclass($1) \
+         OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass($1))) \
      ORDER BY c.oid";
 
-/// A receipt whose message lies in the dead letters stays: replaying the letter relies on it.
-const REMOVABLE: &str = "i.consumer = h.consumer AND i.processed_at < h.before AND NOT EXISTS (SELECT FROM oncebox_dead d \
-     WHERE d.consumer = i.consumer AND d.message_id = i.message_id AND d.tenant = i.tenant)";
+/// Where the receipts are, and which of them may go.
+pub(crate) struct Receipts {
+    /// The table, as SQL writes it.
+    pub(crate) table: String,
+    /// Whether the receipt `i` may go by the horizon `h`. One whose message lies in the dead letters stays: replaying the
+    /// letter relies on it.
+    pub(crate) removable: String,
+}
+
+impl Receipts {
+    /// In oncebox's own table.
+    pub(crate) fn own() -> Self {
+        let removable = "i.consumer = h.consumer AND i.processed_at < h.before AND NOT EXISTS (SELECT FROM oncebox_dead d \
+             WHERE d.consumer = i.consumer AND d.message_id = i.message_id AND d.tenant = i.tenant)";
+        Self { table: "oncebox_inbox".to_owned(), removable: removable.to_owned() }
+    }
+}
 
 /// Pages of a table, from one to before another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +49,13 @@ struct Stretch {
 
 /// Looks at the pages that an earlier pass has left, or at all. A table that cannot be read does not keep the others from
 /// being looked at; its error is what remains.
-pub(super) async fn walk(store: &PgStore, pass: &mut Pass<'_>, horizons: &Horizons) -> StoreResult<PassEnd> {
-    let tables = store.patiently("listing the receipts", tables(store)).await?;
+pub(super) async fn walk(
+    store: &PgStore,
+    pass: &mut Pass<'_>,
+    horizons: &Horizons,
+    receipts: &Receipts,
+) -> StoreResult<PassEnd> {
+    let tables = store.patiently("listing the receipts", tables(store, receipts)).await?;
     let left_at = pass.lease.as_ref().and_then(|lease| lease.left_at.as_ref());
     let stretches = stretches(&tables, left_at);
     let mut before = steps_before(&tables, left_at);
@@ -50,7 +69,7 @@ pub(super) async fn walk(store: &PgStore, pass: &mut Pass<'_>, horizons: &Horizo
                 return Ok(PassEnd::Stopped);
             }
             let began = Instant::now();
-            let step = step(store, stretch, first, horizons, pass.lease.as_ref());
+            let step = step(store, receipts, stretch, first, horizons, pass.lease.as_ref());
             let removed = match store.patiently("purging", step).await {
                 Ok(removed) => removed,
                 Err(error) if error.class == ErrorClass::Away => return Err(error),
@@ -73,10 +92,10 @@ pub(super) async fn walk(store: &PgStore, pass: &mut Pass<'_>, horizons: &Horizo
     trouble.map_or(Ok(PassEnd::Finished), Err)
 }
 
-async fn tables(store: &PgStore) -> StoreResult<Vec<(String, i64)>> {
+async fn tables(store: &PgStore, receipts: &Receipts) -> StoreResult<Vec<(String, i64)>> {
     let doing = "listing the receipts";
     let mut txn = store.begin_aside().await?;
-    let rows = store.query(TABLES).fetch_all(&mut *txn).await.context(doing)?;
+    let rows = store.query(TABLES).bind(&receipts.table).fetch_all(&mut *txn).await.context(doing)?;
     txn.rollback().await;
     let tables = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
     tables.collect::<sqlx::Result<_>>().context(doing)
@@ -85,18 +104,19 @@ async fn tables(store: &PgStore) -> StoreResult<Vec<(String, i64)>> {
 /// Removes what may go from some pages, or counts it.
 async fn step(
     store: &PgStore,
+    receipts: &Receipts,
     stretch: &Stretch,
     first: i64,
     horizons: &Horizons,
     lease: Option<&Lease>,
 ) -> StoreResult<u64> {
-    let table = &stretch.table;
+    let (table, removable) = (&stretch.table, &receipts.removable);
     let end = stretch.end.min(first + STEP_PAGES);
     let pages = format!("i.ctid >= '({first},0)'::tid AND i.ctid < '({end},0)'::tid");
     let mut txn = store.begin_aside().await?;
     let Some(lease) = lease else {
         let count =
-            format!("SELECT count(*) FROM ONLY {table} i, {RELATION} h WHERE {pages} AND {REMOVABLE}");
+            format!("SELECT count(*) FROM ONLY {table} i, {RELATION} h WHERE {pages} AND {removable}");
         let row = horizons
             .bind(sqlx::query(AssertSqlSafe(count)).persistent(false))
             .fetch_one(&mut *txn)
@@ -108,8 +128,8 @@ async fn step(
     };
     let doing = "removing old receipts";
     let delete = format!(
-        "WITH gone AS (DELETE FROM ONLY {table} i USING {RELATION} h WHERE {pages} AND {REMOVABLE} \
-         RETURNING i.consumer) SELECT consumer, count(*) FROM gone GROUP BY consumer"
+        "WITH gone AS (DELETE FROM ONLY {table} i USING {RELATION} h WHERE {pages} AND {removable} \
+         RETURNING h.consumer) SELECT consumer, count(*) FROM gone GROUP BY consumer"
     );
     let gone = horizons
         .bind(sqlx::query(AssertSqlSafe(delete)).persistent(false))

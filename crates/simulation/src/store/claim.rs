@@ -24,7 +24,7 @@ pub(super) async fn claim(
     let txn = store.begin();
     let fresh = claim_in(store, txn.id, consumer, claims).await?;
     store.answer(Ok(())).await?;
-    Ok(Claimed { txn, fresh, collisions: Vec::new() })
+    Ok(Claimed { txn, fresh, collisions: Vec::new(), refused: Vec::new() })
 }
 
 pub(super) async fn claim_within(

@@ -139,7 +139,9 @@ fn batch_statements_use_the_relation_instead_of_parameters() {
     for sql in ["UPDATE t SET a = 1", "SELECT 'messages'", "SELECT 1 -- messages"] {
         assert_eq!(refusal(sql), StatementError::WithoutMessages);
     }
-    for sql in ["INSERT INTO t SELECT id FROM Messages;", "SELECT * FROM \"messages\" m"] {
+    for sql in
+        ["INSERT INTO t SELECT id FROM Messages;", "SELECT * FROM \"messages\" m", "SELECT 1 FROM `messages`"]
+    {
         Sql::parse_batch(sql).unwrap();
     }
 }
@@ -154,6 +156,8 @@ fn update_from_messages_without_grouping_is_warned_about() {
         "WITH m AS (SELECT * FROM messages) UPDATE stock SET n = n - 1 FROM m WHERE m.key = sku",
         "WITH u AS (UPDATE stock SET n = 1 FROM messages m WHERE m.key = sku RETURNING *) SELECT * FROM u",
         "UPDATE stock s SET n = n - 1 FROM messages m WHERE m.key IS DISTINCT FROM s.sku",
+        "UPDATE stock s JOIN messages m ON m.key = s.sku SET s.n = s.n - 1",
+        "UPDATE stock s, `messages` m SET s.n = s.n - 1 WHERE m.key = s.sku",
     ] {
         assert!(warned(sql), "{sql}");
     }
@@ -162,6 +166,8 @@ fn update_from_messages_without_grouping_is_warned_about() {
         "UPDATE stock SET seen = true FROM (SELECT DISTINCT key FROM messages) m WHERE m.key = sku",
         "UPDATE stock SET n = (SELECT count(*) FROM messages WHERE key = sku) WHERE n IS DISTINCT FROM 1",
         "UPDATE stock SET seen = true WHERE sku IN (SELECT key FROM messages)",
+        "UPDATE stock JOIN (SELECT key, sum(q) q FROM messages GROUP BY key) m ON m.key = sku SET n = n - m.q",
+        "INSERT INTO t SELECT id FROM messages ON DUPLICATE KEY UPDATE n = 1",
         "INSERT INTO t SELECT id FROM messages ON CONFLICT (id) DO UPDATE SET n = 1",
         "SELECT * FROM stock FOR UPDATE OF stock, messages",
     ] {

@@ -64,25 +64,9 @@ pub use transactions::*;
 #[macro_export]
 macro_rules! conformance {
     ($subject:ty) => {
+        $crate::conformance! { receipts of $subject }
         $crate::conformance! { $subject:
-            a_receipt_is_fresh_once
-            a_rolled_back_receipt_is_fresh_again
-            consumers_and_tenants_are_apart
-            odd_ids_are_told_apart
-            a_large_batch_is_claimed_whole
-            a_batch_without_ids_has_a_transaction
-            a_bare_claim_joins_the_transaction
-            a_bare_claim_outside_a_transaction_is_refused
             a_collision_of_receipts_is_told
-            a_dropped_transaction_leaves_nothing
-            an_aborted_task_leaves_nothing
-            a_rolled_back_connection_is_used_again
-            a_concurrent_copy_waits_and_is_a_duplicate
-            a_concurrent_copy_is_fresh_if_the_first_rolls_back
-            a_concurrent_copy_is_fresh_if_the_first_is_dropped
-            a_swallowed_error_does_not_tear_the_transaction
-            a_unique_violation_is_a_failure
-            overlapping_batches_apply_each_message_once
             a_position_only_moves_forward
             positions_are_apart
             starts_are_counted_until_there_is_progress
@@ -101,41 +85,9 @@ macro_rules! conformance {
             attempts_are_forgotten_after_a_release
             attempts_below_the_position_are_forgotten
             a_withdrawn_attempt_does_not_count
-            a_letter_is_kept_whole
-            a_letter_of_a_rolled_back_transaction_is_not_kept
-            a_message_without_id_has_one_letter
-            letters_at_the_same_place_of_two_logs_are_two
-            a_list_has_lengths_instead_of_payloads
-            parked_keys_are_found_in_their_partition
-            letters_are_found_by_filter
-            letters_come_in_pages
-            a_dropped_letter_keeps_its_receipt
-            a_taken_letter_is_gone_after_the_commit
-            a_taken_letter_comes_back_after_a_rollback
-            a_taken_letter_has_its_receipt
-            a_letter_is_taken_by_one
-            a_replay_renews_the_receipt
-            an_earlier_letter_of_the_key_is_found
-            purge_removes_what_is_older_than_the_horizon
-            purge_keeps_receipts_of_dead_letters
-            purge_can_only_count
-            purge_gets_through_many_receipts
-            the_horizon_stands_still_while_a_consumer_is_down
-            the_slowest_partition_holds_the_horizon
-            copies_in_a_backlog_are_recognised_until_it_is_caught_up
-            a_retired_partition_does_not_hold_the_horizon
-            a_partition_never_caught_up_holds_the_horizon
-            a_clock_that_is_ahead_purges_nothing_too_early
-            a_purge_reports_its_progress
-            a_stopped_purge_resumes
-            a_purge_that_is_not_wanted_does_nothing
-            a_second_purger_is_told_that_another_is_at_it
-            a_purger_takes_over_from_one_that_is_gone
-            a_purger_that_was_replaced_stops
             migrations_are_applied_once
             migrations_are_safe_from_several_processes
             a_check_tells_about_missing_tables
-            the_status_shows_counters
             events_appear_with_their_transaction_only
             an_event_comes_back_whole
             headers_come_back_whole
@@ -191,6 +143,60 @@ macro_rules! conformance {
             a_sweep_emits_a_repeated_row_once
             sweeps_are_safe_at_the_same_time
             a_wrong_sweep_is_an_error_that_names_it
+        }
+    };
+    // What has to do with receipts, wherever they are kept: also in a table that was adopted.
+    (receipts of $subject:ty) => {
+        $crate::conformance! { $subject:
+            a_receipt_is_fresh_once
+            a_rolled_back_receipt_is_fresh_again
+            consumers_and_tenants_are_apart
+            odd_ids_are_told_apart
+            a_large_batch_is_claimed_whole
+            a_batch_without_ids_has_a_transaction
+            a_bare_claim_joins_the_transaction
+            a_bare_claim_outside_a_transaction_is_refused
+            a_dropped_transaction_leaves_nothing
+            an_aborted_task_leaves_nothing
+            a_rolled_back_connection_is_used_again
+            a_concurrent_copy_waits_and_is_a_duplicate
+            a_concurrent_copy_is_fresh_if_the_first_rolls_back
+            a_concurrent_copy_is_fresh_if_the_first_is_dropped
+            a_swallowed_error_does_not_tear_the_transaction
+            a_unique_violation_is_a_failure
+            overlapping_batches_apply_each_message_once
+            a_letter_is_kept_whole
+            a_letter_of_a_rolled_back_transaction_is_not_kept
+            a_message_without_id_has_one_letter
+            letters_at_the_same_place_of_two_logs_are_two
+            a_list_has_lengths_instead_of_payloads
+            parked_keys_are_found_in_their_partition
+            letters_are_found_by_filter
+            letters_come_in_pages
+            a_dropped_letter_keeps_its_receipt
+            a_taken_letter_is_gone_after_the_commit
+            a_taken_letter_comes_back_after_a_rollback
+            a_taken_letter_has_its_receipt
+            a_letter_is_taken_by_one
+            a_replay_renews_the_receipt
+            an_earlier_letter_of_the_key_is_found
+            purge_removes_what_is_older_than_the_horizon
+            purge_keeps_receipts_of_dead_letters
+            purge_can_only_count
+            purge_gets_through_many_receipts
+            the_horizon_stands_still_while_a_consumer_is_down
+            the_slowest_partition_holds_the_horizon
+            copies_in_a_backlog_are_recognised_until_it_is_caught_up
+            a_retired_partition_does_not_hold_the_horizon
+            a_partition_never_caught_up_holds_the_horizon
+            a_clock_that_is_ahead_purges_nothing_too_early
+            a_purge_reports_its_progress
+            a_stopped_purge_resumes
+            a_purge_that_is_not_wanted_does_nothing
+            a_second_purger_is_told_that_another_is_at_it
+            a_purger_takes_over_from_one_that_is_gone
+            a_purger_that_was_replaced_stops
+            the_status_shows_counters
         }
     };
     ($subject:ty: $($property:ident)+) => {

@@ -20,6 +20,7 @@ use oncebox_core::error::describe;
 use oncebox_core::inbox::{Inbox, purge_loop};
 use oncebox_core::monitor::{LoopHandle, Monitor};
 use oncebox_core::outbox::purge_published_loop;
+use oncebox_core::store::FindingLevel;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -99,6 +100,14 @@ impl WithStore for Daemon<'_> {
         let kafka = config.kafka.as_ref().map(load::kafka);
         let mut workers = Vec::new();
         let mut problems = Vec::new();
+        for finding in stores::check_adopted(&store, &config.inboxes).await? {
+            let text = format!("{}: {}", finding.subject, finding.detail);
+            match finding.level {
+                FindingLevel::Ok => info!("{text}"),
+                FindingLevel::Warning => warn!("{text}"),
+                FindingLevel::Error => problems.push(text),
+            }
+        }
         for inbox in &config.inboxes {
             match stores::handler(&store, inbox).await {
                 Ok(handler) => workers.push((inbox, handler)),

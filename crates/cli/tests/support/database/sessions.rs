@@ -1,5 +1,7 @@
 //! Who is connected to the test's database, and what they wait for. There are no such sessions on a SQLite file.
 
+use std::time::Duration;
+
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
 use super::{Database, Kind, server};
@@ -32,20 +34,23 @@ impl Database {
 
     /// A lock that gated handlers wait for, until it is dropped.
     pub(crate) async fn close_gate(&self) -> Gate {
-        Gate(match self.kind {
-            Kind::Mariadb => self.begin("SELECT id FROM gate FOR UPDATE").await.0,
-            Kind::Postgres | Kind::Sqlite => {
-                let mut session = self.connect().await;
-                session.execute("SELECT pg_advisory_lock(1)").await;
-                session
-            }
-        })
+        let mut session = self.connect().await;
+        session
+            .execute(match self.kind {
+                Kind::Mariadb => "DO GET_LOCK(DATABASE(), 60)",
+                Kind::Postgres | Kind::Sqlite => "SELECT pg_advisory_lock(1)",
+            })
+            .await;
+        Gate(session)
     }
 
     /// How many transactions stand before the gate.
     pub(crate) async fn waiting_handlers(&self) -> i64 {
         self.number(&match self.kind {
-            Kind::Mariadb => self.transactions("t.trx_state = 'LOCK WAIT'"),
+            Kind::Mariadb => format!(
+                "SELECT COUNT(*) FROM information_schema.processlist WHERE user = '{}' AND state = 'User lock'",
+                self.user
+            ),
             Kind::Postgres | Kind::Sqlite => {
                 "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
                  WHERE a.datname = current_database() AND l.locktype = 'advisory' AND l.objid = 1 AND NOT l.granted"
@@ -57,9 +62,16 @@ impl Database {
 
     /// How many transactions of daemons have written something and wait for nobody but the daemon.
     pub(crate) async fn idle_transactions(&self) -> i64 {
+        if self.kind == Kind::Mariadb {
+            // As long as somebody asks at least every 100 ms, the server answers from what it knew before.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
         self.number(&match self.kind {
-            Kind::Mariadb => self.transactions(
-                "t.trx_state = 'RUNNING' AND t.trx_rows_modified > 0 AND p.command = 'Sleep'",
+            Kind::Mariadb => format!(
+                "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p \
+                 ON p.id = t.trx_mysql_thread_id WHERE p.user = '{}' AND t.trx_state = 'RUNNING' \
+                 AND t.trx_rows_modified > 0 AND p.command = 'Sleep'",
+                self.user
             ),
             Kind::Postgres | Kind::Sqlite => {
                 // With a transaction id: it has written something.
@@ -69,15 +81,6 @@ impl Database {
             }
         })
         .await
-    }
-
-    /// Counts transactions of the daemons on MariaDB.
-    fn transactions(&self, such: &str) -> String {
-        format!(
-            "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p \
-             ON p.id = t.trx_mysql_thread_id WHERE p.user = '{}' AND {such}",
-            self.user
-        )
     }
 
     /// Ends the connections of all daemons to this database; returns how many.

@@ -1,0 +1,255 @@
+//! Receipts in an adopted table: written first, all of a batch together.
+//!
+//! The table has no column that could tell a receipt that was there from one that was written just now, and `INSERT IGNORE` would
+//! hide other errors. So the receipts that are there are read first, and the others are inserted. Somebody may come in between:
+//! the insert waits for that one, and says 1062 if it commits. Then both are done again, and the reading finds it. Each
+//! round finds at least one more, or the row is one that the table only takes for ours.
+
+use std::collections::{HashMap, HashSet};
+
+use oncebox_core::names::ConsumerName;
+use oncebox_core::store::{AdoptedBatch, AdoptedRow, Claim, ErrorClass, Refused, StoreError, StoreResult};
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
+
+use super::statements::stored_bytes;
+use super::{Adopted, Table};
+use crate::claim::MAX_MESSAGE_BYTES;
+use crate::classify::{Context, number_of};
+use crate::store::MysqlStore;
+use crate::txn::MysqlTxn;
+
+const DOING: &str = "claiming receipts";
+/// A unique key has this value already.
+const DUPLICATE: u16 = 1062;
+/// Rounds without any progress: somebody may write and remove a receipt in between, but not time and again.
+const MAX_IDLE_ROUNDS: u32 = 3;
+
+/// How the receipts that are there are read.
+#[derive(Clone, Copy)]
+enum Reading {
+    /// In READ COMMITTED every statement sees what is committed.
+    Plain,
+    /// In a transaction of somebody else, only a reading that locks does.
+    Locking,
+}
+
+impl Reading {
+    fn clause(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Locking => " LOCK IN SHARE MODE",
+        }
+    }
+}
+
+/// Writes the receipts: which of them were not there before, and which the table cannot hold or takes for others.
+pub(crate) async fn claim(
+    store: &MysqlStore,
+    adopted: &Adopted,
+    conn: &mut MySqlConnection,
+    consumer: &ConsumerName,
+    claims: &[Claim<'_>],
+) -> StoreResult<(Vec<bool>, Vec<Refused>)> {
+    claim_by(store, adopted, conn, consumer, claims, Reading::Plain).await
+}
+
+/// [`claim`] in a transaction of somebody else.
+pub(crate) async fn claim_within(
+    store: &MysqlStore,
+    adopted: &Adopted,
+    conn: &mut MySqlConnection,
+    consumer: &ConsumerName,
+    claims: &[Claim<'_>],
+) -> StoreResult<Vec<bool>> {
+    let refused = |why: String| StoreError::new(ErrorClass::Failed, DOING, why);
+    if !conn.is_in_transaction() {
+        return Err(refused("the connection is not in a transaction: call `begin` on it first".to_owned()));
+    }
+    let (fresh, not_taken) = claim_by(store, adopted, conn, consumer, claims, Reading::Locking).await?;
+    match not_taken.first() {
+        Some(Refused { at, why }) => Err(refused(format!("message {:?}: {why}", claims[*at].message_id))),
+        None => Ok(fresh),
+    }
+}
+
+async fn claim_by(
+    store: &MysqlStore,
+    adopted: &Adopted,
+    conn: &mut MySqlConnection,
+    consumer: &ConsumerName,
+    claims: &[Claim<'_>],
+    reading: Reading,
+) -> StoreResult<(Vec<bool>, Vec<Refused>)> {
+    if claims.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    adopted.ensure_only(consumer)?;
+    let table = adopted.table(store).await?;
+    claim_in(&table, conn, consumer, claims, reading).await.map_err(|error| adopted.look_again_after(error))
+}
+
+async fn claim_in(
+    table: &Table,
+    conn: &mut MySqlConnection,
+    consumer: &ConsumerName,
+    claims: &[Claim<'_>],
+    reading: Reading,
+) -> StoreResult<(Vec<bool>, Vec<Refused>)> {
+    let batch = AdoptedBatch::new(&table.adopt, table.id, &table.required, claims);
+    let (mut written, mut others) = (HashSet::with_capacity(batch.rows.len()), HashMap::new());
+    for part in parts(&batch.rows) {
+        let mut open: Vec<usize> = part.collect();
+        let mut idle_rounds = 0;
+        // Every round makes `open` smaller, or is one of a few that do not.
+        while !open.is_empty() {
+            let before = open.len();
+            remove_known(table, conn, consumer, &batch.rows, &mut open, reading).await?;
+            if open.is_empty() {
+                break;
+            }
+            let rows: Vec<_> = open.iter().map(|place| &batch.rows[*place]).collect();
+            let insert = table.statements.insert(consumer, &rows);
+            // The values of a message may be what the table does not take, or a trigger of the application.
+            match sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut *conn).await {
+                Ok(_) => {
+                    let new = rows.iter().map(|row| (row.id.clone(), row.claim.tenant.to_owned()));
+                    written.extend(new);
+                    break;
+                }
+                Err(error) if number_of(&error) == Some(DUPLICATE) => {
+                    if open.len() == before {
+                        remove_others(table, conn, consumer, &batch.rows, &mut open, &mut others, reading)
+                            .await?;
+                    }
+                    if open.len() == before {
+                        idle_rounds += 1;
+                        if idle_rounds == MAX_IDLE_ROUNDS {
+                            return Err(error).context_of_user(DOING);
+                        }
+                    }
+                }
+                Err(error) => return Err(error).context_of_user(DOING),
+            }
+        }
+    }
+    let changed = |why| StoreError::new(ErrorClass::Environment, DOING, why);
+    batch.answer(&table.adopt, &written, &others).map_err(changed)
+}
+
+/// Places of rows that fit into one message.
+fn parts(rows: &[AdoptedRow<'_>]) -> Vec<std::ops::Range<usize>> {
+    let bytes = |row: &AdoptedRow<'_>| {
+        let set: usize = row.claim.set.iter().flatten().map(String::len).sum();
+        2 * (row.claim.message_id.len() + row.claim.tenant.len() + set) + 700
+    };
+    let (mut parts, mut from, mut size) = (Vec::new(), 0, 0);
+    for (at, row) in rows.iter().enumerate() {
+        size += bytes(row);
+        if size > MAX_MESSAGE_BYTES && at > from {
+            parts.push(from..at);
+            (from, size) = (at, bytes(row));
+        }
+    }
+    parts.push(from..rows.len());
+    parts
+}
+
+/// A receipt as it is in the table: id, consumer, tenant.
+type Receipt = (Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>);
+
+fn receipt(row: &MySqlRow) -> sqlx::Result<Receipt> {
+    Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?, row.try_get_unchecked(2)?))
+}
+
+/// Whether the receipt is exactly the one of this message. Compared here and not by the server, whose collations know equal
+/// texts that are not the same.
+fn is_of(receipt: &Receipt, consumer: &ConsumerName, row: &AdoptedRow<'_>) -> bool {
+    let same =
+        |stored: &Option<Vec<u8>>, own: &str| stored.as_deref().is_none_or(|text| text == own.as_bytes());
+    receipt.0 == stored_bytes(&row.id)
+        && same(&receipt.1, consumer.as_str())
+        && same(&receipt.2, row.claim.tenant)
+}
+
+/// Leaves those that have no receipt.
+async fn remove_known(
+    table: &Table,
+    conn: &mut MySqlConnection,
+    consumer: &ConsumerName,
+    rows: &[AdoptedRow<'_>],
+    open: &mut Vec<usize>,
+    reading: Reading,
+) -> StoreResult<()> {
+    let sent: Vec<_> = open.iter().map(|place| &rows[*place]).collect();
+    let select = table.statements.known(consumer, &sent, reading.clause());
+    let found = sqlx::raw_sql(AssertSqlSafe(select)).fetch_all(conn).await.context_of_user(DOING)?;
+    let found: HashMap<Vec<u8>, Vec<Receipt>> = found.iter().try_fold(HashMap::new(), |mut found, row| {
+        let receipt = receipt(row).context(DOING)?;
+        found.entry(receipt.0.clone()).or_insert_with(Vec::new).push(receipt);
+        Ok::<_, StoreError>(found)
+    })?;
+    open.retain(|place| {
+        let row = &rows[*place];
+        let receipts = found.get(&stored_bytes(&row.id)).map_or(&[][..], Vec::as_slice);
+        !receipts.iter().any(|receipt| is_of(receipt, consumer, row))
+    });
+    Ok(())
+}
+
+/// Takes out those whose place another message's receipt has.
+async fn remove_others(
+    table: &Table,
+    conn: &mut MySqlConnection,
+    consumer: &ConsumerName,
+    rows: &[AdoptedRow<'_>],
+    open: &mut Vec<usize>,
+    others: &mut HashMap<usize, String>,
+    reading: Reading,
+) -> StoreResult<()> {
+    let doing = "comparing receipts";
+    for place in std::mem::take(open) {
+        let select = table.statements.taken_for(consumer, &rows[place], reading.clause());
+        let found =
+            sqlx::raw_sql(AssertSqlSafe(select)).fetch_optional(&mut *conn).await.context_of_user(doing)?;
+        match found {
+            Some(row) => {
+                let (id, consumer, tenant) = receipt(&row).context(doing)?;
+                let text =
+                    |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+                let (id, consumer, tenant) = (text(Some(id)), text(consumer), text(tenant));
+                others.insert(place, format!("{id:?} of tenant {tenant:?} and consumer {consumer:?}"));
+            }
+            None => open.push(place),
+        }
+    }
+    Ok(())
+}
+
+/// Writes a receipt, or makes the one that exists as young as a new one.
+pub(crate) async fn renew(
+    store: &MysqlStore,
+    adopted: &Adopted,
+    txn: &mut MysqlTxn,
+    consumer: &ConsumerName,
+    claim: Claim<'_>,
+) -> StoreResult<()> {
+    let doing = "renewing a receipt";
+    adopted.ensure_only(consumer)?;
+    let table = adopted.table(store).await?;
+    let claims = [claim];
+    let batch = AdoptedBatch::new(&table.adopt, table.id, &[], &claims);
+    let Some(row) = batch.rows.first() else {
+        let why =
+            format!("the table {} cannot hold the receipt of message {:?}", table.adopt, claim.message_id);
+        return Err(StoreError::new(ErrorClass::Failed, doing, why));
+    };
+    if let Some(renew) = table.statements.renew(consumer, row) {
+        let renewed = sqlx::raw_sql(AssertSqlSafe(renew)).execute(&mut **txn).await.context_of_user(doing);
+        // The driver asks for the rows that were found, not only those that were changed.
+        if renewed.map_err(|error| adopted.look_again_after(error))?.rows_affected() > 0 {
+            return Ok(());
+        }
+    }
+    claim_in(&table, txn, consumer, &claims, Reading::Plain).await.map(|_| ())
+}

@@ -1,0 +1,143 @@
+//! What real errors of the server mean, in any language.
+
+use std::time::Duration;
+
+use oncebox_core::message::Record;
+use oncebox_core::names::Tenant;
+use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Store};
+use oncebox_mysql::{MysqlStore, MysqlTxn};
+use sqlx::{AssertSqlSafe, Row};
+
+use super::support::{apply, claims, consumer, execute, number, with_database, with_store};
+
+const TABLES: &str =
+    "CREATE TABLE effects (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO effects VALUES (1, 0), (2, 0)";
+
+async fn run(txn: &mut MysqlTxn, sql: &str) -> sqlx::Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut **txn).await.map(|_| ())
+}
+
+async fn store(url: &str) -> MysqlStore {
+    let store = MysqlStore::builder(url).lock_timeout(Duration::from_secs(1)).connect().await.unwrap();
+    store.migrate().await.unwrap();
+    execute(url, TABLES).await;
+    store
+}
+
+async fn begun(store: &MysqlStore, id: &'static str, language: &str) -> MysqlTxn {
+    let mut claimed = store.claim(&consumer(), &claims(&[id])).await.unwrap();
+    run(&mut claimed.txn, &format!("SET SESSION lc_messages = '{language}'")).await.unwrap();
+    claimed.txn
+}
+
+/// Each waits for the other. Returns the one that lost, with its error.
+async fn deadlock(mut one: MysqlTxn, mut two: MysqlTxn) -> (MysqlTxn, sqlx::Error, MysqlTxn) {
+    run(&mut one, "UPDATE effects SET n = n + 1 WHERE id = 1").await.unwrap();
+    run(&mut two, "UPDATE effects SET n = n + 1 WHERE id = 2").await.unwrap();
+    let (first, second) = tokio::join!(
+        run(&mut one, "UPDATE effects SET n = n + 1 WHERE id = 2"),
+        run(&mut two, "UPDATE effects SET n = n + 1 WHERE id = 1")
+    );
+    match (first, second) {
+        (Err(error), Ok(())) => (one, error, two),
+        (Ok(()), Err(error)) => (two, error, one),
+        other => panic!("one of both must lose: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_language_of_the_server_makes_no_difference() {
+    for (language, not_there) in [("en_US", "exist"), ("de_DE", "existiert nicht")] {
+        with_database(|url| async move {
+            let store = store(&url).await;
+            let class = |error: &sqlx::Error| MysqlStore::classify(error);
+            let mut txn = begun(&store, "a", language).await;
+            let error = run(&mut txn, "SELECT * FROM nothing").await.unwrap_err();
+            assert!(error.to_string().contains(not_there), "the language is not {language}: {error}");
+            assert_eq!(class(&error), ErrorClass::Environment, "{error}");
+            let error = run(&mut txn, "INSERT INTO effects VALUES (1, 0)").await.unwrap_err();
+            assert_eq!(class(&error), ErrorClass::Failed, "{error}");
+            let error = run(&mut txn, "INSERT INTO effects VALUES (3, NULL)").await.unwrap_err();
+            assert_eq!(class(&error), ErrorClass::Failed, "{error}");
+
+            run(&mut txn, "UPDATE effects SET n = 1 WHERE id = 1").await.unwrap();
+            let mut other = begun(&store, "b", language).await;
+            let error = run(&mut other, "UPDATE effects SET n = 1 WHERE id = 1").await.unwrap_err();
+            assert_eq!(class(&error), ErrorClass::Transient, "{error}");
+            store.rollback(txn).await;
+            store.rollback(other).await;
+
+            let (one, two) = (begun(&store, "c", language).await, begun(&store, "d", language).await);
+            let (lost, error, won) = deadlock(one, two).await;
+            assert_eq!(class(&error), ErrorClass::Transient, "{error}");
+            store.rollback(lost).await;
+            store.rollback(won).await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_deadlock_ends_the_transaction_even_if_the_handler_goes_on() {
+    with_database(|url| async move {
+        let store = store(&url).await;
+        let (one, two) = (begun(&store, "a", "en_US").await, begun(&store, "b", "en_US").await);
+        let (mut lost, error, won) = deadlock(one, two).await;
+        assert_eq!(MysqlStore::classify(&error), ErrorClass::Transient, "{error}");
+        run(&mut lost, "INSERT INTO effects VALUES (3, 3)").await.unwrap();
+        let error = store.commit(lost, None).await.unwrap_err();
+        assert!(error.to_string().contains("ended the transaction"), "{error}");
+        store.commit(won, None).await.unwrap();
+        assert_eq!(number(&url, "SELECT COUNT(*) FROM effects WHERE n = 1").await, 2);
+        assert_eq!(number(&url, "SELECT COUNT(*) FROM effects WHERE id = 3").await, 0);
+        assert_eq!(number(&url, "SELECT COUNT(*) FROM oncebox_inbox").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lock_wait_that_takes_too_long_undoes_the_whole_claim() {
+    with_database(|url| async move {
+        let store = store(&url).await;
+        let held = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+        let error = store.claim(&consumer(), &claims(&["a", "b", "c"])).await.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Transient, "{error}");
+        // Nobody holds the receipts that were written before the wait.
+        assert_eq!(apply(&store, &["b", "c"]).await, [true, true]);
+        store.rollback(held.txn).await;
+        assert_eq!(apply(&store, &["a", "b", "c"]).await, [true, false, false]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_packet_that_is_too_large_is_no_lost_server() {
+    with_store(|store, url| async move {
+        let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+        let most: u64 =
+            sqlx::query("SELECT @@max_allowed_packet").fetch_one(&mut *claimed.txn).await.unwrap().get(0);
+        let too_large = vec![0; usize::try_from(most).unwrap() + 1];
+        let error = sqlx::query("SELECT LENGTH(?)")
+            .bind(too_large.as_slice())
+            .fetch_one(&mut *claimed.txn)
+            .await
+            .unwrap_err();
+        assert_eq!(MysqlStore::classify(&error), ErrorClass::Transient, "{error}");
+        assert!(store.commit(claimed.txn, None).await.is_err());
+
+        let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+        assert_eq!(claimed.fresh, [true]);
+        let letter = DeadLetter {
+            tenant: Tenant::none(),
+            message_id: Some("a".to_owned()),
+            record: Record { payload: Some(too_large.into()), ..Record::at("orders", 0, 0) },
+            error: "too large".to_owned(),
+            attempts: 1,
+        };
+        let error = store.park(&mut claimed.txn, &consumer(), &[letter]).await.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Transient, "{error}");
+        drop(claimed);
+        assert_eq!(number(&url, "SELECT COUNT(*) FROM oncebox_inbox").await, 0);
+    })
+    .await;
+}

@@ -1,0 +1,201 @@
+//! What an adopted table looks like, from the catalogue.
+
+use oncebox_core::store::{
+    Adopt, AdoptedUse, ErrorClass, Finding, FindingLevel, FoundColumn, FoundTable, IdKind, StoreError,
+    StoreResult,
+};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::Table;
+use super::statements::{ColumnType, Statements};
+use crate::classify::Context;
+use crate::store::PgStore;
+use crate::txn::PgTxn;
+
+const DOING: &str = "looking at the adopted table";
+
+const RELATION: &str = "SELECT c.oid::bigint, c.relkind::text, has_table_privilege(c.oid, 'SELECT'), \
+         has_table_privilege(c.oid, 'INSERT'), has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE') \
+     FROM pg_class c WHERE c.oid = to_regclass($1)";
+
+/// The type without its modifier, as a cast takes it; and for a domain what it is made of.
+const COLUMNS: &str = "SELECT a.attname::text, NOT (a.attnotnull OR t.typnotnull), \
+         a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL, format_type(a.atttypid, -1), \
+         CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, -1) ELSE format_type(a.atttypid, -1) END, \
+         CASE t.typtype WHEN 'd' THEN t.typtypmod ELSE a.atttypmod END \
+     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid \
+     WHERE a.attrelid = $1::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+
+/// Only what ON CONFLICT can rely on: over all rows, at once, on plain columns.
+const KEYS: &str = "SELECT array_agg(a.attname::text ORDER BY k.nth) \
+     FROM pg_index x CROSS JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY AS k(attnum, nth) \
+     JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = k.attnum \
+     WHERE x.indrelid = $1::bigint::oid AND x.indisunique AND x.indimmediate AND x.indisvalid AND x.indisready \
+         AND x.indpred IS NULL AND x.indexprs IS NULL AND k.nth <= x.indnkeyatts \
+     GROUP BY x.indexrelid";
+
+/// A column of the mapping, with its type.
+struct Column {
+    found: FoundColumn,
+    cast: String,
+    base: String,
+    modifier: i32,
+}
+
+/// The table as it is.
+struct Looked {
+    found: FoundTable,
+    columns: Vec<Column>,
+}
+
+/// What the mapping lacks.
+pub(super) async fn check_adopted(
+    store: &PgStore,
+    adopt: &Adopt,
+    usage: AdoptedUse,
+) -> StoreResult<Vec<Finding>> {
+    Ok(match store.patiently(DOING, look(store, adopt)).await? {
+        Ok(looked) => adopt.judge(&looked.found, usage, '"'),
+        Err(finding) => vec![finding],
+    })
+}
+
+/// The table with its statements.
+///
+/// # Errors
+/// Of the environment, if it will not do.
+pub(super) async fn table(store: &PgStore, adopt: &Adopt) -> StoreResult<Table> {
+    let refused =
+        |why: String| StoreError::new(ErrorClass::Environment, format!("using the table {adopt}"), why);
+    let looked = look(store, adopt).await?.map_err(|finding| refused(finding.detail))?;
+    let usage = AdoptedUse { consumers: 1, tenants: false };
+    let errors: Vec<_> = adopt
+        .judge(&looked.found, usage, '"')
+        .into_iter()
+        .filter(|finding| finding.level == FindingLevel::Error)
+        .map(|finding| finding.detail)
+        .collect();
+    if !errors.is_empty() {
+        return Err(refused(errors.join("; ")));
+    }
+    Ok(known(adopt, looked))
+}
+
+/// The table as one to read from, which needs no unique key and no right to write.
+pub(super) async fn table_to_read(store: &PgStore, adopt: &Adopt) -> StoreResult<Table> {
+    let refused =
+        |why: String| StoreError::new(ErrorClass::Failed, format!("reading the table {adopt}"), why);
+    let looked = look(store, adopt).await?.map_err(|finding| refused(finding.detail))?;
+    let missing: Vec<_> = adopt
+        .columns()
+        .filter(|name| looked.columns.iter().all(|column| column.found.name != *name))
+        .collect();
+    if !missing.is_empty() {
+        return Err(refused(format!("it has no column {}", missing.join(", "))));
+    }
+    if let Err(kind) = &looked.found.id {
+        return Err(refused(format!(
+            "its ids are of type {kind}: text, UUID and binary columns can be copied"
+        )));
+    }
+    Ok(known(adopt, looked))
+}
+
+fn known(adopt: &Adopt, looked: Looked) -> Table {
+    let Looked { found, columns } = looked;
+    let id = found.id.clone().unwrap_or(IdKind::Text { max_chars: None, padded: false });
+    let types = |name: &str| {
+        let column = columns.iter().find(|column| column.found.name == name);
+        ColumnType { cast: column.map_or_else(|| "text".to_owned(), |column| column.cast.clone()) }
+    };
+    let key = adopt.key(&found).unwrap_or_default();
+    let statements = Statements::new(adopt, id, key, adopt.is_purged(&found), types);
+    Table { adopt: adopt.clone(), required: adopt.required(&found), id, statements, found }
+}
+
+async fn look(store: &PgStore, adopt: &Adopt) -> StoreResult<Result<Looked, Finding>> {
+    let mut txn = store.begin_aside().await?;
+    let looked = look_in(store, &mut txn, adopt).await;
+    txn.rollback().await;
+    looked
+}
+
+async fn look_in(store: &PgStore, txn: &mut PgTxn, adopt: &Adopt) -> StoreResult<Result<Looked, Finding>> {
+    let wrong = |detail: String| Ok(Err(Finding::error(format!("adopted table {adopt}"), detail)));
+    let relation =
+        store.query(RELATION).bind(adopt.quoted('"')).fetch_optional(&mut **txn).await.context(DOING)?;
+    let Some(relation) = relation else {
+        return wrong(
+            "there is no such table, as this role sees the database. Names are taken as they are written, also in \
+             their case: correct [store.adopt]"
+                .to_owned(),
+        );
+    };
+    let oid: i64 = relation.try_get(0).context(DOING)?;
+    let kind: String = relation.try_get(1).context(DOING)?;
+    if !matches!(kind.as_str(), "r" | "p") {
+        return wrong(
+            "it is no table but a view, a foreign table or something else: name the table".to_owned(),
+        );
+    }
+    let rows = store.query(COLUMNS).bind(oid).fetch_all(&mut **txn).await.context(DOING)?;
+    let columns: Vec<Column> = rows.iter().map(column).collect::<sqlx::Result<_>>().context(DOING)?;
+    let rows = store.query(KEYS).bind(oid).fetch_all(&mut **txn).await.context(DOING)?;
+    let keys = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().context(DOING)?;
+    let named = |name: &str| columns.iter().find(|column| column.found.name == name);
+    let id = named(adopt.message_id_column()).map_or_else(|| Err("none".to_owned()), id_kind);
+    let no_purge = adopt.processed_at_column().and_then(named).and_then(no_time);
+    let missing_rights = missing_rights(&relation, adopt).context(DOING)?;
+    let found = FoundTable {
+        columns: columns.iter().map(|column| column.found.clone()).collect(),
+        keys,
+        id,
+        no_purge,
+        missing_rights,
+    };
+    Ok(Ok(Looked { found, columns }))
+}
+
+fn column(row: &PgRow) -> sqlx::Result<Column> {
+    Ok(Column {
+        found: FoundColumn { name: row.try_get(0)?, nullable: row.try_get(1)?, filled: row.try_get(2)? },
+        cast: row.try_get(3)?,
+        base: row.try_get(4)?,
+        modifier: row.try_get(5)?,
+    })
+}
+
+/// The modifier of a text type is its length and four.
+fn id_kind(column: &Column) -> Result<IdKind, String> {
+    let max_chars = u32::try_from(column.modifier - 4).ok().filter(|most| *most > 0);
+    // An extension's type is named with its schema where that is not in the search path.
+    match column.base.rsplit('.').next().unwrap_or_default() {
+        "text" | "citext" => Ok(IdKind::Text { max_chars: None, padded: false }),
+        "character varying" => Ok(IdKind::Text { max_chars, padded: false }),
+        "bpchar" => Ok(IdKind::Text { max_chars, padded: true }),
+        "uuid" => Ok(IdKind::Uuid),
+        "bytea" => Ok(IdKind::Bytes { max_bytes: None }),
+        _ => Err(column.cast.clone()),
+    }
+}
+
+fn no_time(column: &Column) -> Option<String> {
+    let is_time = matches!(column.base.as_str(), "timestamp with time zone" | "timestamp without time zone");
+    (!is_time)
+        .then(|| format!("the column {} is of type {}, which is no time", column.found.name, column.cast))
+}
+
+/// UPDATE is for replays, which make the receipt of a dead letter young again.
+fn missing_rights(relation: &PgRow, adopt: &Adopt) -> sqlx::Result<Vec<String>> {
+    let timed = adopt.processed_at_column().is_some();
+    let mut missing = Vec::new();
+    for (nth, right, needed) in
+        [(2, "SELECT", true), (3, "INSERT", true), (4, "UPDATE", timed), (5, "DELETE", timed)]
+    {
+        if needed && !relation.try_get::<bool, _>(nth)? {
+            missing.push(right.to_owned());
+        }
+    }
+    Ok(missing)
+}
