@@ -36,6 +36,9 @@ pub(crate) trait Server: Sized + Send {
     /// The effect in SQL, per batch.
     const BATCH: [&'static str; 2];
 
+    /// What is added to the URL of a database.
+    const URL_OPTIONS: &'static str = "";
+
     /// The store of oncebox there.
     type Store: InboxStore + SqlStore;
 
@@ -70,7 +73,7 @@ pub(crate) async fn database(server: &str, name: &str) -> Result<String> {
 async fn make<S: Server>(server: &str, name: &str) -> Result<String> {
     S::connect(server).await?.create(name).await?;
     let (base, _) = server.rsplit_once('/').context("the server's URL has no database")?;
-    let url = format!("{base}/{name}");
+    let url = format!("{base}/{name}{}", S::URL_OPTIONS);
     S::connect(&url).await?.fill().await?;
     Ok(url)
 }

@@ -23,7 +23,7 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 512 * 1024;
 type Found = (Vec<bool>, Vec<usize>);
 
 /// Opens the transaction and writes the receipts, in one round trip unless they are very many.
-pub(crate) async fn begin_and_claim(
+pub(crate) async fn claim(
     store: &MysqlStore,
     txn: &mut MysqlTxn,
     consumer: &ConsumerName,

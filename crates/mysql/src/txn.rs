@@ -31,7 +31,7 @@ impl Store for MysqlStore {
                 return Ok(Claimed { txn, fresh, collisions: Vec::new(), refused });
             }
             let mut txn = MysqlTxn::connect(&self.inner.pools.messages).await?;
-            let (fresh, collisions) = claim::begin_and_claim(self, &mut txn, consumer, claims).await?;
+            let (fresh, collisions) = claim::claim(self, &mut txn, consumer, claims).await?;
             Ok(Claimed { txn, fresh, collisions, refused: Vec::new() })
         })
         .await

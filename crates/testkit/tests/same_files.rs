@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-const STORES: [&str; 2] = ["postgres", "sqlite"];
+const STORES: [&str; 3] = ["postgres", "sqlite", "mysql"];
 
 /// How a handler in SQL runs is where databases differ most, so each store has its own files for that.
 const FREE: &str = "sql_handler";

@@ -24,7 +24,7 @@ fn every_reserved_property_is_named_with_its_line() {
 }
 
 #[test]
-fn placeholders_of_sqlite_are_refused_on_sqlite_only() {
+fn placeholders_are_refused_where_a_question_mark_is_one() {
     let inbox = "[[inbox]]\nconsumer = \"a\"\ntopics = [\"t\"]\nid = \"key\"\n\
                  handler.each = [\"SELECT :payload ? 'a'\"]\n";
     let text = format!("{BASE}{inbox}");
@@ -35,5 +35,7 @@ fn placeholders_of_sqlite_are_refused_on_sqlite_only() {
         ),
         "{problems}"
     );
+    let problems = parse(&text.replace("sqlite://x", "mysql://db/x")).unwrap_err();
+    assert!(problems.to_string().contains(":10: inbox[0].handler.each[0]: `?`"), "{problems}");
     assert!(parse(&text.replace("sqlite://x", "postgres://db/x")).is_ok());
 }

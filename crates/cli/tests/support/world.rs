@@ -33,7 +33,8 @@ impl World {
         let folder = tempfile::Builder::new().prefix("oncebox-e2e-").tempdir().expect("a temporary folder");
         let name = format!("e2e_{}", uuid::Uuid::now_v7().simple());
         let topic = Topic::create(&name, partitions).await;
-        let db = Database::create(kind, &name, folder.path(), options).await;
+        // In a box: it has room for all that a new connection may need.
+        let db = Box::pin(Database::create(kind, &name, folder.path(), options)).await;
         let mut config = Config::new(&db.url, &topic.brokers);
         config.inboxes.push(Inbox::of_orders(kind, &name, &name));
         Self { db, topic, consumer: name, config, folder, started: AtomicU32::new(0) }

@@ -114,6 +114,6 @@ pub(super) fn collision_letter(item: &Item) -> Option<DeadLetter> {
 }
 
 /// The table of receipts cannot hold it, so it has none either.
-pub(super) fn refused_letter(message: &Message, why: &str) -> DeadLetter {
-    DeadLetter { message_id: None, ..letter(message, format!("message {}: {why}", message.id()), 0) }
+pub(super) fn refused_letter(message: &Message, why: &str, attempts: u32) -> DeadLetter {
+    DeadLetter { message_id: None, ..letter(message, format!("message {}: {why}", message.id()), attempts) }
 }

@@ -168,9 +168,9 @@ impl<S: InboxStore> Engine<S> {
             .collect();
         let mut letters: Vec<DeadLetter> = items.iter().filter_map(unfit_letter).collect();
         letters.extend(collisions.iter().filter_map(|at| collision_letter(&items[*at])));
-        letters.extend(
-            claimed.refused.iter().map(|refused| refused_letter(candidates[refused.at].2, &refused.why)),
-        );
+        let attempts = if let Task::Park { attempts, .. } = task { *attempts } else { 0 };
+        let refused = claimed.refused.iter();
+        letters.extend(refused.map(|one| refused_letter(candidates[one.at].2, &one.why, attempts)));
         let duplicates = (items.len() - letters.len() - fresh.len()) as u64;
 
         let prepared = self.set_aside(&mut txn, partition, task, &mut fresh, &mut letters).await;

@@ -28,9 +28,9 @@ const MAX_IDLE_ROUNDS: u32 = 3;
 /// How the receipts that are there are read.
 #[derive(Clone, Copy)]
 enum Reading {
-    /// In READ COMMITTED every statement sees what is committed.
+    /// Waits for nobody. In READ COMMITTED every statement sees what is committed.
     Plain,
-    /// In a transaction of somebody else, only a reading that locks does.
+    /// Sees what an insert sees, also in a transaction of somebody else, which may have an older snapshot.
     Locking,
 }
 
@@ -100,7 +100,7 @@ async fn claim_in(
     let (mut written, mut others) = (HashSet::with_capacity(batch.rows.len()), HashMap::new());
     for part in parts(&batch.rows) {
         let mut open: Vec<usize> = part.collect();
-        let mut idle_rounds = 0;
+        let (mut idle_rounds, mut reading) = (0, reading);
         // Every round makes `open` smaller, or is one of a few that do not.
         while !open.is_empty() {
             let before = open.len();
@@ -118,6 +118,8 @@ async fn claim_in(
                     break;
                 }
                 Err(error) if number_of(&error) == Some(DUPLICATE) => {
+                    // MySQL says so a moment before a plain reading sees it.
+                    reading = Reading::Locking;
                     if open.len() == before {
                         remove_others(table, conn, consumer, &batch.rows, &mut open, &mut others, reading)
                             .await?;
@@ -197,7 +199,7 @@ async fn remove_known(
     Ok(())
 }
 
-/// Takes out those whose place another message's receipt has.
+/// Takes out those whose place another message's receipt has, and those whose own receipt is there by now.
 async fn remove_others(
     table: &Table,
     conn: &mut MySqlConnection,
@@ -212,9 +214,10 @@ async fn remove_others(
         let select = table.statements.taken_for(consumer, &rows[place], reading.clause());
         let found =
             sqlx::raw_sql(AssertSqlSafe(select)).fetch_optional(&mut *conn).await.context_of_user(doing)?;
-        match found {
-            Some(row) => {
-                let (id, consumer, tenant) = receipt(&row).context(doing)?;
+        match found.as_ref().map(receipt).transpose().context(doing)? {
+            // It was committed a moment ago.
+            Some(receipt) if is_of(&receipt, consumer, &rows[place]) => {}
+            Some((id, consumer, tenant)) => {
                 let text =
                     |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
                 let (id, consumer, tenant) = (text(Some(id)), text(consumer), text(tenant));

@@ -8,24 +8,35 @@ use sqlx::{MySqlConnection, Row};
 
 use super::left_behind::free_left_behind;
 use super::read::{self, event_columns};
-use super::waiting::{self, behind};
-use super::{STATEMENT_NUMBERS, change, fetch, list};
+use super::waiting::{self, HeldKey, behind};
+use super::{STATEMENT_NUMBERS, change, events_by_seq, fetch, list};
 use crate::classify::Context;
 use crate::quote::{push_bytes, text};
 use crate::store::MysqlStore;
-use crate::time::{in_ms, milliseconds};
+use crate::time::milliseconds;
+
+/// Until when an event is held: one that waits behind another until that one is due. The order names the whole index: MySQL
+/// would otherwise sort all that wait.
+macro_rules! until {
+    () => {
+        "IF(o.held_until = TIMESTAMP'9999-12-31 23:59:59.999999', \
+         (SELECT h.held_until FROM oncebox_outbox h FORCE INDEX (oncebox_outbox_held) \
+         WHERE h.held_key = o.held_key ORDER BY h.held_key, h.seq LIMIT 1), o.held_until)"
+    };
+}
 
 const LIST: &str = concat!(
     "SELECT ",
     event_columns!(),
     ", o.topic, o.consumer, o.tenant, o.error, \
-     CASE WHEN o.published_at IS NOT NULL THEN 'published' WHEN o.parked_at IS NOT NULL THEN 'parked' \
-         WHEN o.held_until > UTC_TIMESTAMP(6) THEN 'held' ELSE 'pending' END AS state, ",
-    in_ms!(
-        "COALESCE(o.published_at, o.parked_at, IF(o.held_until > UTC_TIMESTAMP(6) AND o.held_until < \
-         TIMESTAMP'9999-12-31 23:59:59.999999', o.held_until, NULL))"
-    ),
-    " AS state_at_ms FROM oncebox_outbox o"
+     CASE WHEN o.published_at IS NOT NULL THEN 'published' WHEN o.parked_at IS NOT NULL THEN 'parked' WHEN ",
+    until!(),
+    " > UTC_TIMESTAMP(6) THEN 'held' ELSE 'pending' END AS state, \
+     TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', COALESCE(o.published_at, o.parked_at, NULLIF(",
+    until!(),
+    ", ",
+    behind!(),
+    "))) DIV 1000 AS state_at_ms FROM oncebox_outbox o"
 );
 
 /// Events by filter, ordered by `seq`.
@@ -39,25 +50,24 @@ pub(super) async fn events(store: &MysqlStore, filter: &EventFilter) -> StoreRes
 
 /// Parked, or held beyond now.
 const STANDS: &str =
-    " AND o.published_at IS NULL AND (o.parked_at IS NOT NULL OR o.held_until > UTC_TIMESTAMP(6))";
+    concat!(" AND o.published_at IS NULL AND (o.parked_at IS NOT NULL OR ", until!(), " > UTC_TIMESTAMP(6))");
 
 /// Makes parked and held events pending again. Their attempts begin anew, so that a sink that gives up after some does not do
 /// so at once. What waits behind another goes with it.
 pub(super) async fn retry_events(store: &MysqlStore, filter: &EventFilter) -> StoreResult<u64> {
     let doing = "retrying events";
     let mut txn = store.begin_aside().await?;
-    let seqs = found(&mut txn, filter, STANDS).await.context(doing)?;
+    let (seqs, _) = lock(&mut txn, filter, STANDS).await.context(doing)?;
     let mut retried = 0;
     for part in seqs.chunks(STATEMENT_NUMBERS) {
         let sql = format!(
             concat!(
-                "UPDATE oncebox_outbox o FORCE INDEX (PRIMARY) SET o.attempts = 0, o.parked_at = NULL, \
+                "UPDATE {} SET o.attempts = 0, o.parked_at = NULL, \
                      o.held_until = IF(o.held_until < ",
                 behind!(),
-                ", UTC_TIMESTAMP(6), o.held_until) WHERE o.seq IN ({}){}"
+                ", UTC_TIMESTAMP(6), o.held_until)"
             ),
-            list(part),
-            STANDS
+            events_by_seq(part)
         );
         retried += change(&mut txn, sql).await.context(doing)?;
     }
@@ -72,27 +82,30 @@ pub(super) async fn retry_events(store: &MysqlStore, filter: &EventFilter) -> St
 pub(super) async fn drop_events(store: &MysqlStore, filter: &EventFilter) -> StoreResult<u64> {
     let doing = "dropping events";
     let mut txn = store.begin_aside().await?;
-    let seqs = found(&mut txn, filter, "").await.context(doing)?;
-    let dropped = drop_in(&mut txn, &seqs, filter).await.context(doing)?;
+    let (seqs, keys) = lock(&mut txn, filter, "").await.context(doing)?;
+    let mut dropped = 0;
+    for part in seqs.chunks(STATEMENT_NUMBERS) {
+        dropped += change(&mut txn, format!("DELETE o FROM {}", events_by_seq(part))).await.context(doing)?;
+    }
+    waiting::follow(&mut txn, keys).await.context(doing)?;
     txn.commit_own(doing).await?;
     Ok(dropped)
 }
 
-/// The state is asked for once more under the lock: what was published or retried meanwhile is not meant any more.
-async fn drop_in(conn: &mut MySqlConnection, seqs: &[i64], filter: &EventFilter) -> sqlx::Result<u64> {
-    let (mut dropped, mut keys) = (0, Vec::new());
-    for part in seqs.chunks(STATEMENT_NUMBERS) {
-        let held = waiting::lock_held(conn, part).await?;
-        let sql = format!(
-            "DELETE o FROM oncebox_outbox o FORCE INDEX (PRIMARY) WHERE o.seq IN ({}){}",
-            list(part),
-            in_state(filter.state)
-        );
-        dropped += change(conn, sql).await?;
-        keys.extend(held.into_values());
+/// Finds events and locks them; returns those that still match under the lock, and the keys of the held ones: what was
+/// published or retried meanwhile is not meant any more.
+async fn lock(
+    conn: &mut MySqlConnection,
+    filter: &EventFilter,
+    further: &str,
+) -> sqlx::Result<(Vec<i64>, Vec<HeldKey>)> {
+    let (mut seqs, mut keys) = (Vec::new(), Vec::new());
+    for part in found(conn, filter, further).await?.chunks(STATEMENT_NUMBERS) {
+        keys.extend(waiting::lock_held(conn, part).await?.into_values());
+        let locked = EventFilter { seqs: part.to_vec(), ..filter.clone() };
+        seqs.append(&mut found(conn, &locked, further).await?);
     }
-    waiting::follow(conn, keys).await?;
-    Ok(dropped)
+    Ok((seqs, keys))
 }
 
 async fn found(conn: &mut MySqlConnection, filter: &EventFilter, further: &str) -> sqlx::Result<Vec<i64>> {
@@ -125,13 +138,16 @@ fn matching(filter: &EventFilter, further: &str) -> String {
 fn in_state(state: Option<EventState>) -> &'static str {
     match state {
         None => "",
-        Some(EventState::Pending) => {
-            " AND o.published_at IS NULL AND o.parked_at IS NULL \
-              AND (o.held_until IS NULL OR o.held_until <= UTC_TIMESTAMP(6))"
-        }
-        Some(EventState::Held) => {
-            " AND o.published_at IS NULL AND o.parked_at IS NULL AND o.held_until > UTC_TIMESTAMP(6)"
-        }
+        Some(EventState::Pending) => concat!(
+            " AND o.published_at IS NULL AND o.parked_at IS NULL AND (o.held_until IS NULL OR ",
+            until!(),
+            " <= UTC_TIMESTAMP(6))"
+        ),
+        Some(EventState::Held) => concat!(
+            " AND o.published_at IS NULL AND o.parked_at IS NULL AND ",
+            until!(),
+            " > UTC_TIMESTAMP(6)"
+        ),
         Some(EventState::Parked) => " AND o.published_at IS NULL AND o.parked_at IS NOT NULL",
         Some(EventState::Published) => " AND o.published_at IS NOT NULL",
     }
@@ -172,10 +188,7 @@ async fn purge_step(store: &MysqlStore, keep_ms: i64) -> StoreResult<Option<u64>
         txn.rollback().await;
         return Ok(None);
     }
-    let sql = format!(
-        "DELETE o FROM oncebox_outbox o FORCE INDEX (PRIMARY) WHERE o.seq IN ({}) AND o.published_at IS NOT NULL",
-        list(&seqs)
-    );
+    let sql = format!("DELETE o FROM {} WHERE o.published_at IS NOT NULL", events_by_seq(&seqs));
     let removed = change(&mut txn, sql).await.context(doing)?;
     txn.commit_own(doing).await?;
     Ok(Some(removed))

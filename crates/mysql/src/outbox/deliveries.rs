@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use oncebox_core::store::{Deliveries, HeldEvent, ParkedEvent, StoreResult};
 use sqlx::{MySqlConnection, Row};
 
-use super::waiting::{self, HeldKey};
-use super::{STATEMENT_NUMBERS, change, fetch, list, shard};
+use super::waiting::{self, HeldKey, Waits};
+use super::{LOCKED, STATEMENT_NUMBERS, change, events_by_seq, fetch, list, shard};
 use crate::classify::Context;
 use crate::dead::storable_error;
 use crate::quote::text;
@@ -55,16 +55,15 @@ async fn publish(conn: &mut MySqlConnection, deliveries: &Deliveries) -> sqlx::R
 }
 
 fn published(keep: bool, seqs: &[i64]) -> String {
-    let (what, only) = if keep {
-        (
-            "UPDATE oncebox_outbox o FORCE INDEX (PRIMARY) \
-             SET o.published_at = UTC_TIMESTAMP(6), o.held_until = NULL, o.parked_at = NULL",
-            " AND o.published_at IS NULL",
+    let events = events_by_seq(seqs);
+    if keep {
+        format!(
+            "UPDATE {events} SET o.published_at = UTC_TIMESTAMP(6), o.held_until = NULL, o.parked_at = NULL \
+             WHERE o.published_at IS NULL"
         )
     } else {
-        ("DELETE o FROM oncebox_outbox o FORCE INDEX (PRIMARY)", "")
-    };
-    format!("{what} WHERE o.seq IN ({}){only}", list(seqs))
+        format!("DELETE o FROM {events} WHERE TRUE")
+    }
 }
 
 /// A pending event whose row is locked.
@@ -83,9 +82,8 @@ async fn lock_events(conn: &mut MySqlConnection, deliveries: &Deliveries) -> sql
     let mut events = Vec::with_capacity(seqs.len());
     for part in seqs.chunks(STATEMENT_NUMBERS) {
         let sql = format!(
-            "SELECT seq, shard, held_key FROM oncebox_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({}) \
-             AND published_at IS NULL AND parked_at IS NULL ORDER BY seq FOR UPDATE",
-            list(part)
+            "SELECT o.seq, o.shard, o.held_key FROM {} WHERE o.published_at IS NULL AND o.parked_at IS NULL {LOCKED}",
+            events_by_seq(part)
         );
         for row in fetch(conn, sql).await? {
             let (seq, held) = (row.try_get(0)?, row.try_get(2)?);
@@ -135,7 +133,7 @@ async fn park_events(
     }
     let set = |error: &str| {
         format!(
-            "parked_at = UTC_TIMESTAMP(6), held_until = NULL, attempts = attempts + 1, error = {}",
+            "o.parked_at = UTC_TIMESTAMP(6), o.held_until = NULL, o.attempts = o.attempts + 1, o.error = {}",
             text(error)
         )
     };
@@ -143,53 +141,41 @@ async fn park_events(
     Ok(keys)
 }
 
-/// First all of them get their times; then those that are behind a held one lose it again.
+/// First all of them get their times; then those that were not tried and are behind a held one lose theirs again.
 async fn hold(txn: &mut MysqlTxn, held: &[HeldEvent], mine: &HashMap<i64, &Event>) -> sqlx::Result<()> {
     let mut alike: BTreeMap<(i64, Option<&str>), Vec<i64>> = BTreeMap::new();
+    let mut untried = Vec::new();
     for event in held.iter().filter(|event| mine.contains_key(&event.seq)) {
         let how = (milliseconds(event.delay), event.error.as_deref().map(storable_error));
         alike.entry(how).or_default().push(event.seq);
+        if event.error.is_none() {
+            untried.push(event.seq);
+        }
     }
     let set = |(ms, error): &(i64, Option<&str>)| {
-        let tried = error
-            .map_or_else(String::new, |error| format!(", attempts = attempts + 1, error = {}", text(error)));
-        format!("held_until = UTC_TIMESTAMP(6) + INTERVAL {ms} * 1000 MICROSECOND{tried}")
+        let tried = error.map_or_else(String::new, |error| {
+            format!(", o.attempts = o.attempts + 1, o.error = {}", text(error))
+        });
+        format!("o.held_until = UTC_TIMESTAMP(6) + INTERVAL {ms} * 1000 MICROSECOND{tried}")
     };
     update(txn, alike.iter().map(|(how, seqs)| (set(how), seqs))).await?;
-    let seqs: Vec<i64> = alike.into_values().flatten().collect();
-    for part in seqs.chunks(STATEMENT_NUMBERS) {
-        wait_in_line(txn, part).await?;
+    for part in untried.chunks(STATEMENT_NUMBERS) {
+        let waits = held_before(txn, part).await?;
+        waiting::put_behind(txn, &waits).await?;
     }
     Ok(())
 }
 
-/// The held events around each of these: the first one of its key, and the one behind it.
-const AROUND: &str = "SELECT o.seq, (SELECT h.seq FROM oncebox_outbox h FORCE INDEX (oncebox_outbox_held) \
-         WHERE h.held_key = o.held_key ORDER BY h.seq LIMIT 1), \
-     (SELECT h.seq FROM oncebox_outbox h FORCE INDEX (oncebox_outbox_held) \
-         WHERE h.held_key = o.held_key AND h.seq > o.seq ORDER BY h.seq LIMIT 1) \
-     FROM oncebox_outbox o FORCE INDEX (PRIMARY) WHERE o.held_key IS NOT NULL AND o.seq IN ";
-
-/// Of the held events of a key only the first has a time. If that one is going at this moment, it is waited for; then the
-/// event keeps its time.
-async fn wait_in_line(conn: &mut MySqlConnection, seqs: &[i64]) -> sqlx::Result<()> {
-    let (mut behind, mut firsts) = (HashSet::new(), HashMap::new());
-    for row in fetch(conn, format!("{AROUND}({})", list(seqs))).await? {
-        let seq: i64 = row.try_get(0)?;
-        let first: Option<i64> = row.try_get(1)?;
-        if let Some(first) = first.filter(|first| *first < seq) {
-            firsts.insert(seq, first);
-        }
-        behind.extend(row.try_get::<Option<i64>, _>(2)?);
-    }
-    let mut locks: Vec<i64> = firsts.values().copied().collect();
-    locks.sort_unstable();
-    locks.dedup();
-    let held = waiting::lock_held(conn, &locks).await?;
-    behind.extend(firsts.iter().filter(|(_, first)| held.contains_key(first)).map(|(seq, _)| *seq));
-    let behind: Vec<i64> = behind.into_iter().collect();
-    waiting::wait(conn, &behind).await?;
-    Ok(())
+/// Those of the held events that are behind another one of their key. If that one is going at this moment, the event keeps its
+/// time.
+async fn held_before(conn: &mut MySqlConnection, seqs: &[i64]) -> sqlx::Result<Vec<Waits>> {
+    let held = waiting::lock_held(conn, seqs).await?;
+    let firsts = waiting::firsts(conn, held.values().cloned().collect()).await?;
+    let behind = |(seq, key): (&i64, &HeldKey)| {
+        let first = firsts.get(key)?.seq;
+        (first < *seq).then_some(Waits { seq: *seq, first })
+    };
+    Ok(held.iter().filter_map(behind).collect())
 }
 
 /// Runs an update for each, by the number of its events, in as few messages as they fit into.
@@ -203,10 +189,7 @@ async fn update<'e>(
             if !message.is_empty() {
                 message.push_str("; ");
             }
-            message.push_str(&format!(
-                "UPDATE oncebox_outbox FORCE INDEX (PRIMARY) SET {set} WHERE seq IN ({})",
-                list(part)
-            ));
+            message.push_str(&format!("UPDATE {} SET {set}", events_by_seq(part)));
             if message.len() > MESSAGE_BYTES {
                 change(txn, std::mem::take(&mut message)).await?;
             }

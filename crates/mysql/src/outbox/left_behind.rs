@@ -34,10 +34,7 @@ async fn free_after(store: &MysqlStore, key: HeldKey) -> StoreResult<Option<Held
     let mut txn = store.begin_aside().await?;
     let rows = fetch(&mut txn, held_after(&key)).await.context(DOING)?;
     let (waiting, last) = left_behind(&rows, key).context(DOING)?;
-    let mut freed = 0;
-    if !waiting.is_empty() {
-        freed = make_due(&mut txn, &waiting).await.context(DOING)?;
-    }
+    let freed = make_due(&mut txn, &waiting).await.context(DOING)?;
     txn.commit_own(DOING).await?;
     if freed > 0 {
         tracing::info!(freed, "let events go on that waited for nobody");

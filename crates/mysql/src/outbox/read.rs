@@ -11,7 +11,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row};
 use uuid::Uuid;
 
-use super::{STATEMENT_NUMBERS, fetch, list, shard, waiting};
+use super::{STATEMENT_NUMBERS, events_by_seq, fetch, list, shard, waiting};
 use crate::classify::Context;
 use crate::quote::text;
 use crate::store::MysqlStore;
@@ -162,19 +162,23 @@ async fn fresh(conn: &mut MySqlConnection, wanted: &Wanted<'_>) -> sqlx::Result<
         list(wanted.shards),
         text(wanted.topic)
     );
-    let sql = format!("{held} UNION ALL {} ORDER BY seq LIMIT {}", oldest_ready(wanted), wanted.events);
+    let ready = oldest_ready(wanted, CANDIDATE);
+    let sql = format!("{held} UNION ALL {ready} ORDER BY seq LIMIT {}", wanted.events);
     let rows = fetch(conn, sql).await?;
     let candidates: Vec<Candidate> = rows.iter().map(candidate).collect::<sqlx::Result<_>>()?;
     let some_held = candidates.first().is_some_and(|first| first.seq < 0);
     Ok((!some_held).then_some(candidates))
 }
 
-/// The oldest ready events of each shard, up to its share: seq, bytes and shard.
-pub(super) fn oldest_ready(wanted: &Wanted<'_>) -> String {
+/// What [`candidate`] reads.
+pub(super) const CANDIDATE: &str = "seq, bytes, shard";
+
+/// The oldest ready events of each shard, up to its share.
+pub(super) fn oldest_ready(wanted: &Wanted<'_>, columns: &str) -> String {
     let topic = text(wanted.topic);
     let part = |shard: &u16| {
         format!(
-            "(SELECT seq, bytes, shard FROM oncebox_outbox FORCE INDEX (oncebox_outbox_ready) \
+            "(SELECT {columns} FROM oncebox_outbox FORCE INDEX (oncebox_outbox_ready) \
              WHERE ready_shard = {shard} AND topic = {topic} ORDER BY seq LIMIT {})",
             wanted.share
         )
@@ -218,10 +222,9 @@ async fn read_events(conn: &mut MySqlConnection, seqs: &[i64]) -> sqlx::Result<V
             concat!(
                 "SELECT ",
                 event_columns!(),
-                " FROM oncebox_outbox o FORCE INDEX (PRIMARY) WHERE o.seq IN ({}) \
-                 AND o.published_at IS NULL AND o.parked_at IS NULL ORDER BY o.seq"
+                " FROM {} WHERE o.published_at IS NULL AND o.parked_at IS NULL ORDER BY o.seq"
             ),
-            list(part)
+            events_by_seq(part)
         );
         rows.append(&mut fetch(conn, sql).await?);
     }

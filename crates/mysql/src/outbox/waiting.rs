@@ -1,17 +1,17 @@
 //! Held events, and those that wait behind them.
 //!
-//! A held event holds back the later events of its topic and key. Only the first held event of a key has a time; the others
-//! wait for it, however long ([`behind!`]). Those that are found waiting leave the ready events, so that a million of them
-//! cannot stand before the others. When the first one is gone, the next one gets its time: now.
+//! A held event holds back the later events of its topic and key. The first held event of a key has a time, and so has one
+//! that failed on its own; the others wait for it, however long ([`behind!`]). Those that are found waiting leave the ready
+//! events, so that a million of them cannot stand before the others. When the first one is gone, the next one gets its time: now.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::iter;
 
 use oncebox_core::store::StoreResult;
 use sqlx::{MySqlConnection, Row};
 
-use super::read::{Candidate, Wanted, candidate, oldest_ready};
-use super::{STATEMENT_NUMBERS, STATEMENT_PARTS, change, fetch, list};
+use super::read::{CANDIDATE, Candidate, Wanted, candidate, oldest_ready};
+use super::{LOCKED, STATEMENT_NUMBERS, STATEMENT_PARTS, change, events_by_seq, fetch};
 use crate::classify::Context;
 use crate::quote::{push_bytes, text};
 use crate::txn::MysqlTxn;
@@ -55,15 +55,15 @@ pub(super) async fn around_held(txn: &mut MysqlTxn, wanted: &mut Wanted<'_>) -> 
 
 /// An event that must wait, and the held one that it waits for.
 #[derive(Debug, Clone, Copy)]
-struct Waits {
-    seq: i64,
-    first: i64,
+pub(super) struct Waits {
+    pub(super) seq: i64,
+    pub(super) first: i64,
 }
 
-/// A ready or a due event, and the first held event of its key.
+/// A ready or a due event, and its key.
 struct Found {
     event: Candidate,
-    first: Option<i64>,
+    key: Option<HeldKey>,
 }
 
 /// Ready events that wait for nothing; held ones that are due; and what waits behind those. Of each key they are the first
@@ -72,10 +72,12 @@ async fn choose(
     conn: &mut MySqlConnection,
     wanted: &Wanted<'_>,
 ) -> sqlx::Result<(Vec<Candidate>, Vec<Waits>)> {
-    let ready = with_first(conn, &oldest_ready(wanted)).await?;
-    let due = with_first(conn, &oldest_due(wanted)).await?;
-    let firsts: HashSet<i64> = ready.iter().chain(&due).filter_map(|found| found.first).collect();
-    let keys = keys_of(conn, firsts.into_iter().collect(), wanted.events).await?;
+    let columns = format!("{CANDIDATE}, UNHEX(SHA2(CONCAT(CAST(topic AS BINARY), 0x00, `key`), 256))");
+    let ready = found(conn, oldest_ready(wanted, &columns)).await?;
+    let due = found(conn, oldest_due(wanted, &columns)).await?;
+    let keys = ready.iter().chain(&due).filter_map(|found| found.key.clone());
+    let firsts = firsts(conn, keys.collect()).await?;
+    let keys = keys_of(conn, &firsts, wanted.events).await?;
 
     let mut chosen: BTreeMap<i64, Candidate> = BTreeMap::new();
     let mut waits = Vec::new();
@@ -84,7 +86,8 @@ async fn choose(
         Key::Waits | Key::Later => &[],
     });
     chosen.extend(going.map(|event| (event.seq, *event)));
-    for Found { event, first } in &ready {
+    for Found { event, key } in &ready {
+        let first = key.as_ref().and_then(|key| firsts.get(key)).map(|first| first.seq);
         let Some(first) = first.filter(|first| *first < event.seq) else {
             chosen.insert(event.seq, *event);
             continue;
@@ -97,21 +100,21 @@ async fn choose(
             Some(Key::Goes { .. }) => {
                 chosen.insert(event.seq, *event);
             }
-            // The first one is gone meanwhile: which one comes next is seen the next time.
             Some(Key::Later) | None => {}
         }
     }
-    for Found { event, first } in &due {
-        match first.map(|first| (first, keys.get(&first))) {
-            None => {
-                chosen.insert(event.seq, *event);
-            }
-            // It has a time of its own although it is not the first.
-            Some((first, Some(Key::Waits))) if first < event.seq => {
-                waits.push(Waits { seq: event.seq, first });
-            }
-            Some(_) => {}
-        }
+    for Found { event, key } in &due {
+        let Some(key) = key else {
+            chosen.insert(event.seq, *event);
+            continue;
+        };
+        // It has a time of its own although it is not the first.
+        let first = firsts.get(key).map(|first| first.seq).filter(|first| *first < event.seq);
+        waits.extend(
+            first
+                .filter(|first| matches!(keys.get(first), Some(Key::Waits)))
+                .map(|first| Waits { seq: event.seq, first }),
+        );
     }
 
     let looked_at = looked_at(&ready, wanted.share);
@@ -134,11 +137,11 @@ fn looked_at(ready: &[Found], share: usize) -> HashMap<u16, i64> {
 }
 
 /// The held events of each shard whose time has come, the earliest first.
-fn oldest_due(wanted: &Wanted<'_>) -> String {
+fn oldest_due(wanted: &Wanted<'_>, columns: &str) -> String {
     let topic = text(wanted.topic);
     let part = |shard: &u16| {
         format!(
-            "(SELECT seq, bytes, shard FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) \
+            "(SELECT {columns} FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) \
              WHERE held_shard = {shard} AND topic = {topic} AND held_until <= UTC_TIMESTAMP(6) \
              ORDER BY held_until LIMIT {})",
             wanted.share
@@ -147,15 +150,51 @@ fn oldest_due(wanted: &Wanted<'_>) -> String {
     wanted.shards.iter().map(part).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-async fn with_first(conn: &mut MySqlConnection, events: &str) -> sqlx::Result<Vec<Found>> {
-    let sql = format!(
-        "SELECT o.seq, o.bytes, o.shard, (SELECT h.seq FROM oncebox_outbox h FORCE INDEX (oncebox_outbox_held) \
-             WHERE h.held_key = UNHEX(SHA2(CONCAT(CAST(o.topic AS BINARY), 0x00, o.`key`), 256)) \
-             ORDER BY h.seq LIMIT 1) \
-         FROM ({events}) AS n STRAIGHT_JOIN oncebox_outbox o FORCE INDEX (PRIMARY) ON o.seq = n.seq ORDER BY o.seq"
-    );
+async fn found(conn: &mut MySqlConnection, sql: String) -> sqlx::Result<Vec<Found>> {
     let rows = fetch(conn, sql).await?;
-    rows.iter().map(|row| Ok(Found { event: candidate(row)?, first: row.try_get(3)? })).collect()
+    rows.iter().map(|row| Ok(Found { event: candidate(row)?, key: row.try_get(3)? })).collect()
+}
+
+/// The first held event of a key, and whether it may go. One that waits behind nobody may: what it waited for was taken away
+/// by hand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct First {
+    pub(super) seq: i64,
+    is_due: bool,
+    waits: bool,
+}
+
+/// Of those keys that have held events. Each is looked up by itself: so the server goes to the first row of each along the index,
+/// however many there are.
+pub(super) async fn firsts(
+    conn: &mut MySqlConnection,
+    mut keys: Vec<HeldKey>,
+) -> sqlx::Result<HashMap<HeldKey, First>> {
+    keys.sort_unstable();
+    keys.dedup();
+    let mut firsts = HashMap::new();
+    for part in keys.chunks(STATEMENT_PARTS) {
+        let parts: Vec<String> = part.iter().map(|key| first_of_key(key)).collect();
+        for row in fetch(conn, parts.join(" UNION ALL ")).await? {
+            let waits = row.try_get::<i64, _>(3)? != 0;
+            let is_due = waits || row.try_get::<i64, _>(2)? != 0;
+            firsts.insert(row.try_get(0)?, First { seq: row.try_get(1)?, is_due, waits });
+        }
+    }
+    Ok(firsts)
+}
+
+fn first_of_key(key: &[u8]) -> String {
+    let mut hash = String::new();
+    push_bytes(&mut hash, key);
+    format!(
+        concat!(
+            "(SELECT held_key, seq, held_until <= UTC_TIMESTAMP(6), held_until = ",
+            behind!(),
+            " FROM oncebox_outbox FORCE INDEX (oncebox_outbox_held) WHERE held_key = {} ORDER BY seq LIMIT 1)"
+        ),
+        hash
+    )
 }
 
 /// What becomes of the events of a key with held ones.
@@ -168,28 +207,18 @@ enum Key {
     Later,
 }
 
-/// By the number of the first held event. One that waits behind nobody is due: what it waited for was taken away by hand.
+/// By the number of the first held event.
 async fn keys_of(
     conn: &mut MySqlConnection,
-    firsts: Vec<i64>,
+    firsts: &HashMap<HeldKey, First>,
     events: usize,
 ) -> sqlx::Result<HashMap<i64, Key>> {
     let (mut keys, mut due) = (HashMap::new(), BTreeMap::new());
-    for part in firsts.chunks(STATEMENT_NUMBERS) {
-        let sql = format!(
-            concat!(
-                "SELECT seq, held_until <= UTC_TIMESTAMP(6) OR held_until = ",
-                behind!(),
-                ", held_key FROM oncebox_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({}) AND held_key IS NOT NULL"
-            ),
-            list(part)
-        );
-        for row in fetch(conn, sql).await? {
-            if row.try_get::<i64, _>(1)? == 0 {
-                keys.insert(row.try_get(0)?, Key::Waits);
-            } else {
-                due.insert(row.try_get::<i64, _>(0)?, row.try_get::<HeldKey, _>(2)?);
-            }
+    for (key, first) in firsts {
+        if first.is_due {
+            due.insert(first.seq, key);
+        } else {
+            keys.insert(first.seq, Key::Waits);
         }
     }
     let most = (events / due.len().clamp(1, STATEMENT_PARTS)).max(1);
@@ -234,7 +263,7 @@ fn held_of_key(first: i64, key: &[u8], most: usize) -> String {
 
 /// Lets events wait. They and those that they wait for are locked: who takes one of those away at this moment has to wait, and
 /// then finds the events behind it. Returns how many wait now.
-async fn put_behind(conn: &mut MySqlConnection, waits: &[Waits]) -> sqlx::Result<u64> {
+pub(super) async fn put_behind(conn: &mut MySqlConnection, waits: &[Waits]) -> sqlx::Result<u64> {
     let mut sorted = waits.to_vec();
     sorted.sort_unstable_by_key(|waits| waits.seq);
     let mut changed = 0;
@@ -250,16 +279,16 @@ async fn put_behind(conn: &mut MySqlConnection, waits: &[Waits]) -> sqlx::Result
 }
 
 /// Events that are behind a held one, which must be locked, have no time of their own.
-pub(super) async fn wait(conn: &mut MySqlConnection, seqs: &[i64]) -> sqlx::Result<u64> {
+async fn wait(conn: &mut MySqlConnection, seqs: &[i64]) -> sqlx::Result<u64> {
     let mut changed = 0;
     for part in seqs.chunks(STATEMENT_NUMBERS) {
         let sql = format!(
             concat!(
-                "UPDATE oncebox_outbox FORCE INDEX (PRIMARY) SET held_until = ",
+                "UPDATE {} SET o.held_until = ",
                 behind!(),
-                " WHERE seq IN ({}) AND published_at IS NULL AND parked_at IS NULL"
+                " WHERE o.published_at IS NULL AND o.parked_at IS NULL"
             ),
-            list(part)
+            events_by_seq(part)
         );
         changed += change(conn, sql).await?;
     }
@@ -273,10 +302,7 @@ pub(super) async fn lock_held(
 ) -> sqlx::Result<BTreeMap<i64, HeldKey>> {
     let mut keys = BTreeMap::new();
     for part in seqs.chunks(STATEMENT_NUMBERS) {
-        let sql = format!(
-            "SELECT seq, held_key FROM oncebox_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({}) ORDER BY seq FOR UPDATE",
-            list(part)
-        );
+        let sql = format!("SELECT o.seq, o.held_key FROM {} {LOCKED}", events_by_seq(part));
         for row in fetch(conn, sql).await? {
             if let Some(key) = row.try_get::<Option<HeldKey>, _>(1)? {
                 keys.insert(row.try_get(0)?, key);
@@ -288,44 +314,31 @@ pub(super) async fn lock_held(
 
 /// The first of those that wait goes on, if it waits for nobody any more. If that one is just going too, it is waited for, and
 /// the one behind it comes instead.
-pub(super) async fn follow(conn: &mut MySqlConnection, mut keys: Vec<HeldKey>) -> sqlx::Result<()> {
-    keys.sort_unstable();
-    keys.dedup();
-    for part in keys.chunks(STATEMENT_PARTS) {
-        for _ in 0..MAX_STEPS {
-            let parts: Vec<String> = part.iter().map(|key| held_of_key(0, key, 1)).collect();
-            let mut waiting = Vec::new();
-            for row in fetch(conn, firsts_that_wait(&parts)).await? {
-                waiting.push(row.try_get(0)?);
-            }
-            if waiting.is_empty() || make_due(conn, &waiting).await? == waiting.len() as u64 {
-                break;
-            }
+pub(super) async fn follow(conn: &mut MySqlConnection, keys: Vec<HeldKey>) -> sqlx::Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    for _ in 0..MAX_STEPS {
+        let firsts = firsts(conn, keys.clone()).await?;
+        let waiting: Vec<i64> = firsts.values().filter(|first| first.waits).map(|first| first.seq).collect();
+        if make_due(conn, &waiting).await? == waiting.len() as u64 {
+            break;
         }
     }
     Ok(())
 }
 
-fn firsts_that_wait(parts: &[String]) -> String {
-    format!(
-        concat!(
-            "SELECT o.seq FROM ({}) AS f STRAIGHT_JOIN oncebox_outbox o FORCE INDEX (PRIMARY) ON o.seq = f.seq \
-             WHERE o.held_until = ",
-            behind!()
-        ),
-        parts.join(" UNION ALL ")
-    )
-}
-
-/// Lets events go on that wait behind nobody.
+/// Lets events go on that wait behind nobody. Returns how many of them still waited.
 pub(super) async fn make_due(conn: &mut MySqlConnection, seqs: &[i64]) -> sqlx::Result<u64> {
-    let sql = format!(
-        concat!(
-            "UPDATE oncebox_outbox FORCE INDEX (PRIMARY) SET held_until = UTC_TIMESTAMP(6) \
-             WHERE seq IN ({}) AND held_until = ",
-            behind!()
-        ),
-        list(seqs)
-    );
-    change(conn, sql).await
+    let mut sorted = seqs.to_vec();
+    sorted.sort_unstable();
+    let mut freed = 0;
+    for part in sorted.chunks(STATEMENT_NUMBERS) {
+        let sql = format!(
+            concat!("UPDATE {} SET o.held_until = UTC_TIMESTAMP(6) WHERE o.held_until = ", behind!()),
+            events_by_seq(part)
+        );
+        freed += change(conn, sql).await?;
+    }
+    Ok(freed)
 }

@@ -60,7 +60,9 @@ pub(super) fn check(sql: &Sql) -> Result<(), StatementError> {
         if token.kind == Kind::Other && token.text == "?" {
             return Err(StatementError::Positional { text: "?".to_owned(), offset: token.start });
         }
-        let ours = |next: &&&Token<'_>| next.text.to_ascii_lowercase().starts_with(OURS);
+        let ours = |next: &&&Token<'_>| {
+            next.text.trim_start_matches(['`', '\'', '"']).to_ascii_lowercase().starts_with(OURS)
+        };
         if token.text == "@" && visible.get(at + 1).filter(ours).is_some() {
             let message = format!("variables that begin with @{OURS} are those of oncebox");
             return Err(foreign(token, message, "use another name"));
@@ -197,6 +199,7 @@ mod tests {
             ("SELECT `oncebox_p_id`", 7),
             ("SELECT :payload ->> 'qty'", 20),
             ("SET @x = 1, @oncebox_message = 7", 12),
+            ("SELECT @`oncebox_message`", 7),
         ] {
             assert_eq!(refusal(sql), Some(at), "{sql}");
         }

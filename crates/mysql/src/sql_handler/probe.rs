@@ -3,11 +3,12 @@
 //! A statement that is prepared is looked at but not run: its tables, its columns, the rights of this user.
 
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
+use oncebox_sql::lexer::Kind;
 use oncebox_sql::{BadStatement, Param, PayloadKind, SqlHandlerError, Step};
-use sqlx::{AssertSqlSafe, Executor, MySqlConnection, SqlSafeStr, Statement};
+use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row, SqlSafeStr, Statement};
 
 use super::failure::readable;
-use crate::classify::{class_of_driver, number_of};
+use crate::classify::{Context, class_of_driver, number_of};
 
 /// This statement cannot be prepared, only run.
 const NOT_PREPARED: u16 = 1295;
@@ -35,7 +36,13 @@ pub(super) async fn probe(
     let (mut returns_rows, mut bad) = (Vec::new(), Vec::new());
     for (at, (step, rendered)) in steps.iter().zip(rendered).enumerate() {
         let looked = match rendered {
-            Ok(sql) => look_at(conn, sql).await?,
+            Ok(sql) => match look_at(conn, sql).await? {
+                Ok(_) if !calls_what_is_there(conn, step).await? => {
+                    let reason = "there is no such procedure, or this user may not call it (1305)".to_owned();
+                    Err((ErrorClass::Environment, reason))
+                }
+                looked => looked,
+            },
             Err(reason) => Err((ErrorClass::Failed, reason.clone())),
         };
         match looked {
@@ -62,6 +69,26 @@ async fn look_at(conn: &mut MySqlConnection, sql: &str) -> StoreResult<Result<bo
             class => Err(StoreError::new(class, "checking a handler's statements", error)),
         },
     }
+}
+
+/// MariaDB looks for a procedure only when it is called. One with a schema in front may be part of a package, so only bare names
+/// are looked up.
+async fn calls_what_is_there(conn: &mut MySqlConnection, step: &Step) -> StoreResult<bool> {
+    let tokens = step.sql.tokens();
+    let mut words = tokens.iter().filter(|token| token.kind != Kind::Blank);
+    let (call, name, next) = (words.next(), words.next(), words.next());
+    let is_call = call.is_some_and(|call| call.is_word("call")) && next.is_none_or(|next| next.text != ".");
+    let Some(name) = name.filter(|_| is_call) else { return Ok(true) };
+    let doing = "checking a handler's statements";
+    let found: i64 = sqlx::query(
+        "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name = ?",
+    )
+    .bind(name.text.trim_matches('`'))
+    .fetch_one(conn)
+    .await
+    .and_then(|row| row.try_get(0))
+    .context(doing)?;
+    Ok(found > 0)
 }
 
 /// Statements that only the database keeps from running may run later.

@@ -1,11 +1,17 @@
 //! The tests, once for each server.
 
 mod adopt;
+mod by_hand;
 mod check;
 mod claims;
 mod conformance;
 mod errors;
 mod failover;
+mod letters;
+mod outbox;
+mod outbox_model;
+mod outbox_order;
+mod purge;
 mod schema;
 mod sql_batch;
 mod sql_each;

@@ -52,6 +52,20 @@ async fn nothing_runs_when_a_handler_is_prepared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_procedure_that_is_not_there_is_missed_at_the_start() {
+    with_both_users(|store, url| async move {
+        execute(&url, "CREATE PROCEDURE there(IN a TEXT) DO 0").await;
+        let handler = each(&[("CALL There(:id)", None), ("call `not_there` (:id)", None)]);
+        let error = SqlHandler::prepare(&store, &handler, PayloadKind::Json).await.unwrap_err();
+        let SqlHandlerError::Store(error) = &error else { panic!("{error}") };
+        assert_eq!(error.class, ErrorClass::Environment, "{error}");
+        assert!(error.to_string().contains("statement 2: "), "{error}");
+        assert!(!error.to_string().contains("statement 1: "), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_database_lacks_may_come() {
     with_store(|store, url| async move {
         let handler = each(&[("INSERT INTO later (id) VALUES (:id)", None)]);

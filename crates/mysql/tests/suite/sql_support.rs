@@ -2,8 +2,10 @@
 #![allow(unreachable_pub, missing_docs)]
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use oncebox_core::error::Outcome;
 use oncebox_core::inbox::{Apply, Failure};
 use oncebox_core::message::{Message, Record};
@@ -101,6 +103,8 @@ pub async fn as_worker<F: Future<Output = ()>>(url: String, test: impl Fn(MysqlS
     let rights = "SELECT, INSERT, UPDATE, DELETE, EXECUTE";
     execute(&url, &format!("CREATE USER {name}@'%'; GRANT {rights} ON {database}.* TO {name}@'%'")).await;
     let store = MysqlStore::connect(&format!("mysql://{name}@{server}")).await.unwrap();
-    test(store, url.clone()).await;
+    // The user goes even if the test fails: nothing else would remove it.
+    let outcome = AssertUnwindSafe(test(store, url.clone())).catch_unwind().await;
     execute(&url, &format!("DROP USER {name}@'%'")).await;
+    outcome.unwrap_or_else(|panic| resume_unwind(panic));
 }

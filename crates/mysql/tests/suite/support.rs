@@ -78,7 +78,7 @@ pub struct User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        run_at_the_end(&self.server, format!("DROP USER {}@'%'", self.name));
+        run_at_the_end(&self.server, &format!("DROP USER {}@'%'", self.name));
     }
 }
 
@@ -98,7 +98,7 @@ impl Setting {
 
 impl Drop for Setting {
     fn drop(&mut self) {
-        run_at_the_end(&self.server, self.back.clone());
+        run_at_the_end(&self.server, &self.back);
     }
 }
 
@@ -110,15 +110,15 @@ async fn run(server: &MySqlConnectOptions, sql: String) -> sqlx::Result<()> {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        run_at_the_end(&self.server, format!("DROP DATABASE {}", self.name));
+        run_at_the_end(&self.server, &format!("DROP DATABASE {}", self.name));
     }
 }
 
 /// Nothing can be awaited in `drop`, so a thread does. It must not panic: the test may be panicking already.
-fn run_at_the_end(server: &MySqlConnectOptions, sql: String) {
+fn run_at_the_end(server: &MySqlConnectOptions, sql: &str) {
     let work = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(run(server, sql.clone()))
+        runtime.block_on(run(server, sql.to_owned()))
     };
     let outcome = std::thread::scope(|scope| scope.spawn(work).join());
     if !matches!(outcome, Ok(Ok(()))) {

@@ -26,7 +26,8 @@ impl Pool {
                 conn.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')").await.map(drop)
             })
         });
-        Self::Mariadb(pool.connect_with(options).await.expect("the new database"))
+        // In a box: it has room for all that a new connection may need.
+        Self::Mariadb(Box::pin(pool.connect_with(options)).await.expect("the new database"))
     }
 
     pub(super) async fn postgres(options: PgConnectOptions) -> Self {
