@@ -19,7 +19,7 @@ BEGIN
     DECLARE ob_key_ BINARY(16);
     DECLARE ob_same_ INT;
     SET fresh = NULL;
-    IF consumer IS NULL OR NOT consumer REGEXP '^[A-Za-z0-9._-]{1,200}$' THEN
+    IF consumer IS NULL OR OCTET_LENGTH(consumer) NOT BETWEEN 1 AND 200 OR consumer REGEXP '[^A-Za-z0-9._-]' THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'a consumer is 1 to 200 letters, digits, dots, underscores or dashes';
     END IF;
     IF message_id IS NULL OR OCTET_LENGTH(message_id) NOT BETWEEN 1 AND 512 THEN
@@ -32,7 +32,9 @@ BEGIN
         UNHEX(LPAD(HEX(OCTET_LENGTH(consumer)), 8, '0')), CAST(consumer AS BINARY),
         UNHEX(LPAD(HEX(OCTET_LENGTH(ob_tenant_)), 8, '0')), CAST(ob_tenant_ AS BINARY),
         CAST(message_id AS BINARY)), 256));
-    IF message_id REGEXP '^[0-7][0-9a-f]{7}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' THEN
+    -- With its length, because `$` also stands before the end of a line.
+    IF OCTET_LENGTH(message_id) = 36
+        AND message_id REGEXP '^[0-7][0-9a-f]{7}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' THEN
         SET ob_key_ = CONCAT(UNHEX(CONCAT(SUBSTR(message_id, 1, 8), SUBSTR(message_id, 10, 4))), SUBSTR(ob_hash_, 1, 10));
     ELSE
         SET ob_key_ = CONCAT(UNHEX(HEX(ORD(SUBSTR(ob_hash_, 1, 1)) | 128)), SUBSTR(ob_hash_, 2, 15));

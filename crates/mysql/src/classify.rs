@@ -16,6 +16,8 @@ pub(crate) const ROW_RULE: u16 = 31001;
 /// A subquery with two rows where one is allowed: how the commit says that the position belongs to a newer owner. See
 /// [`crate::position::advance`].
 const FENCED: u16 = 1242;
+/// The connection is gone after it.
+pub(crate) const PACKET_TOO_LARGE: u16 = 1153;
 /// There is no such savepoint, or no such routine.
 const DOES_NOT_EXIST: u16 = 1305;
 
@@ -88,11 +90,13 @@ pub(crate) fn class_of_number(number: u16) -> ErrorClass {
         1136 | 1364 | 1471 | 1288 | 1348 | 1906 | 3105 | 1267 | 1270 | 1271 | 1318 | 1235 | 1289 => {
             ErrorClass::Environment
         }
+        // The binary log cannot hold what READ COMMITTED writes (`binlog_format = STATEMENT`).
+        1665 => ErrorClass::Environment,
         // Prepared statements that are not there or are too many: a proxy stands in between, or many clients.
         1243 | 1461 => ErrorClass::Environment,
         // The disk or a tablespace is full, or the data are damaged. Giving messages up one by one would hide it.
-        3 | 5 | 23 | 28 | 1014 | 1016 | 1021 | 1026 | 1030 | 1034 | 1035 | 1114 | 1194 | 1195 | 1712
-        | 1877 => ErrorClass::Environment,
+        3 | 5 | 23 | 28 | 1014 | 1016 | 1021 | 1026 | 1030 | 1034 | 1035 | 1036 | 1114 | 1194 | 1195
+        | 1712 | 1812 | 1814 | 1874 | 1877 | 1932 => ErrorClass::Environment,
         // Another transaction was in the way, or the wait for it was too long. The first ends the transaction, the second only
         // its statement: for us both end the transaction.
         1213 | 1205 => ErrorClass::Transient,
@@ -101,9 +105,9 @@ pub(crate) fn class_of_number(number: u16) -> ErrorClass {
         // Locks or memory have run out.
         1037 | 1038 | 1041 | 1206 => ErrorClass::Transient,
         // A packet that is too large goes with fewer messages; the connection is gone. Other trouble of the connection.
-        1153 | 1152 | 1154..=1161 | 1184 => ErrorClass::Transient,
-        // A statement was killed, or must be prepared anew.
-        1317 | 1615 => ErrorClass::Transient,
+        PACKET_TOO_LARGE | 1152 | 1154..=1161 | 1184 => ErrorClass::Transient,
+        // A statement was killed, or must be prepared anew; a table was changed meanwhile.
+        1317 | 1412 | 1615 => ErrorClass::Transient,
         // The rest counts as an attempt of the message: constraints, values that do not fit, SIGNAL. That includes some that
         // look like trouble of the database:
         // - 1969, 3024 (a statement took too long): a message that makes its statement take too long would otherwise block
@@ -186,7 +190,8 @@ impl<T> Context<T> for sqlx::Result<T> {
                 format!(
                     "{doing} (the handler has ended the transaction that oncebox began: by COMMIT or ROLLBACK, or by a \
                      statement that commits by itself, such as CREATE, ALTER or TRUNCATE. What stood before it is committed, \
-                     what came after it is undone)"
+                     with the receipts of the batch, and what came after it is undone. Or it has swallowed a deadlock: then \
+                     nothing is committed)"
                 ),
                 error,
             ),
@@ -224,7 +229,9 @@ fn with_advice(doing: &str, error: &sqlx::Error) -> String {
                 "{doing} (a proxy that shares connections seems to stand in between: turn that off for this user)"
             )
         }
-        Some(1153) => format!("{doing} (raise max_allowed_packet of the server, or make batches smaller)"),
+        Some(PACKET_TOO_LARGE) => {
+            format!("{doing} (raise max_allowed_packet of the server, or make batches smaller)")
+        }
         _ => doing.to_owned(),
     }
 }

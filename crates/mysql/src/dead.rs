@@ -16,7 +16,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::adopted;
 use crate::claim;
-use crate::classify::Context;
+use crate::classify::{Context, PACKET_TOO_LARGE, number_of};
 use crate::quote::{push_bytes, text};
 use crate::store::MysqlStore;
 use crate::txn::MysqlTxn;
@@ -62,7 +62,18 @@ impl DeadLetters for MysqlStore {
                 .bind(storable_error(&letter.error))
                 .bind(i32::try_from(letter.attempts).unwrap_or(i32::MAX))
                 .bind(record.log.as_ref().map_or("", LogId::as_str));
-            let parked = async { park.execute(&mut **txn).await.context_of_user(doing) };
+            let parked = async {
+                let parked = park.execute(&mut **txn).await;
+                // It does not go with fewer messages: it is alone already.
+                let too_large =
+                    parked.as_ref().is_err_and(|error| number_of(error) == Some(PACKET_TOO_LARGE));
+                let parked = parked.context_of_user(doing);
+                if too_large {
+                    parked.map_err(|error| error.with_class(ErrorClass::Environment))
+                } else {
+                    parked
+                }
+            };
             self.patiently(doing, parked).await?;
         }
         Ok(())

@@ -69,7 +69,8 @@ impl Migrate for MysqlStore {
 
 /// One migrating process at a time, per database. The lock belongs to the connection, which is closed at the end. Routines keep
 /// the mode that they were made in, so it is one that reads them as they are written; and making tables may take long.
-const LOCK: &str = "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION' /*M!, max_statement_time = 0 */; \
+const LOCK: &str = "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', lock_wait_timeout = 60 \
+     /*M!, max_statement_time = 0 */; \
      SELECT GET_LOCK(CONCAT('oncebox.migrate.', LEFT(SHA2(DATABASE(), 256), 32)), 60)";
 
 async fn apply_missing(store: &MysqlStore) -> StoreResult<Vec<Migration>> {

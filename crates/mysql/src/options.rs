@@ -45,19 +45,22 @@ impl Limits {
     ///
     /// - `autocommit = 0`: after an error that ends the transaction (1213), or a handler's statement that commits by itself,
     ///   the next statements must not commit one by one.
+    /// - `sql_mode` and `time_zone` are those of the beginning of the session, whatever a handler has set since.
     /// - The isolation level is spelled out because the claim relies on READ COMMITTED. READ WRITE is not: a read-only server
     ///   is how operators stop a primary, and we wait until it is over.
     /// - What an event follows from is forgotten: a session keeps its variables, and `oncebox_emit` reads them.
     /// - The savepoint is there as long as this very transaction is: the commit looks for it.
     pub(crate) fn begin(&self, database: &str) -> String {
         format!(
-            "SET SESSION autocommit = 0, innodb_lock_wait_timeout = {}, wait_timeout = {} /*M!, max_statement_time = {} */, \
+            "SET SESSION autocommit = 0, innodb_lock_wait_timeout = {lock}, lock_wait_timeout = {lock}, \
+             wait_timeout = {} /*M!, max_statement_time = {} */, \
+             sql_mode = @oncebox_sql_mode, time_zone = @oncebox_time_zone, \
              @oncebox_consumer = NULL, @oncebox_tenant = NULL, @oncebox_causation_id = NULL, @oncebox_traceparent = NULL; \
              USE {}; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SAVEPOINT oncebox; ",
-            seconds(self.lock),
             seconds(self.idle_in_transaction),
             self.statement.as_secs_f64(),
-            identifier(database)
+            identifier(database),
+            lock = seconds(self.lock),
         )
     }
 }
@@ -114,7 +117,7 @@ impl MysqlStoreBuilder {
         self
     }
 
-    /// `innodb_lock_wait_timeout` of every transaction, 10 s by default, in whole seconds: how long a concurrent copy of a message
+    /// `innodb_lock_wait_timeout` and `lock_wait_timeout` of every transaction, 10 s by default, in whole seconds: how long a concurrent copy of a message
     /// is waited for before the batch is tried again. Zero is without limit.
     pub fn lock_timeout(mut self, limit: Duration) -> Self {
         self.limits.lock = limit;

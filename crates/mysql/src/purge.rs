@@ -1,8 +1,8 @@
 //! Retention: receipts that are older than their consumer's horizon go.
 //!
 //! A pass walks over the receipts in the order of their keys, a small piece at a time, and rests in between. It looks for what
-//! may go without locking anything, and deletes that by its keys: so it waits for no batch that is under way, and needs no index
-//! that every message would pay for. One process at a time makes a pass; where it is, is written down with what it removes, so
+//! may go without locking anything, and deletes that by its keys: so it hardly ever waits for a batch that is under way, and needs no
+//! index that every message would pay for. One process at a time makes a pass; where it is, is written down with what it removes, so
 //! whoever is next goes on from there.
 
 mod horizon;

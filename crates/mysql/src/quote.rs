@@ -13,7 +13,8 @@ pub(crate) fn text(value: &str) -> String {
 /// [`text`] at the end of a statement that grows.
 pub(crate) fn push_text(sql: &mut String, value: &str) {
     if value.is_empty() {
-        sql.push_str("''");
+        // MariaDB can be told to take '' for NULL.
+        sql.push_str("_utf8mb4 X''");
     } else {
         sql.push_str("_utf8mb4 ");
         push_bytes(sql, value.as_bytes());
@@ -22,12 +23,17 @@ pub(crate) fn push_text(sql: &mut String, value: &str) {
 
 /// Bytes at the end of a statement that grows.
 pub(crate) fn push_bytes(sql: &mut String, value: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     if value.is_empty() {
-        sql.push_str("''");
+        sql.push_str("X''");
         return;
     }
     sql.push_str("0x");
+    push_digits(sql, value);
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn push_digits(sql: &mut String, value: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in value {
         sql.push(char::from(DIGITS[usize::from(byte >> 4)]));
         sql.push(char::from(DIGITS[usize::from(byte & 15)]));
@@ -52,7 +58,7 @@ mod tests {
     fn nothing_ends_a_literal_early() {
         assert_eq!(text("stock"), "_utf8mb4 0x73746f636b");
         assert_eq!(text("'; --"), "_utf8mb4 0x273b202d2d");
-        assert_eq!(text(""), "''");
+        assert_eq!(text(""), "_utf8mb4 X''");
         assert_eq!(identifier("a`b"), "`a``b`");
     }
 }

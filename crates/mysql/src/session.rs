@@ -12,7 +12,10 @@ const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 /// sqlx counts one open transaction from here on, and for good. It would otherwise have to be told about each one in a
 /// round trip of its own; and a handler that calls `begin` on its connection must get a savepoint, because BEGIN would commit
 /// what the batch has done so far. The transaction itself is empty, and the next START TRANSACTION ends it.
-const COUNT_ONE: &str = "SET SESSION autocommit = 0; START TRANSACTION";
+///
+/// What the session begins with is written down: each transaction begins with it.
+const COUNT_ONE: &str = "SET SESSION autocommit = 0, @oncebox_sql_mode = @@SESSION.sql_mode, \
+     @oncebox_time_zone = @@SESSION.time_zone; START TRANSACTION";
 
 /// The depth that sqlx counts between a handler's own transactions.
 pub(crate) const OUR_DEPTH: usize = 1;

@@ -6,6 +6,7 @@ mod body;
 mod dialect;
 mod events;
 mod failure;
+mod json;
 mod messages;
 mod names;
 mod probe;
@@ -87,9 +88,11 @@ impl SqlHandler {
         let steps = handler.steps();
         let writes_events = events::are_written(handler);
         let mut txn = store.begin_aside().await?;
+        let server = Server::ask(&mut txn).await?;
+        let levels = if server.is_mariadb { json::LEVELS_OF_MARIADB } else { json::LEVELS_OF_MYSQL };
         let plan = match handler {
             Handler::Each(_) => {
-                let wanted = Wanted { used: used(steps, writes_events), payload };
+                let wanted = Wanted { used: used(steps, writes_events), payload, levels };
                 let rendered: Vec<_> = steps
                     .iter()
                     .map(|step| rendered(step, |sql| Ok(render::render(sql, |param| typed(param, payload)))))
@@ -97,12 +100,11 @@ impl SqlHandler {
                 let returns_rows = probe::probe(&mut txn, steps, &rendered).await?;
                 let parts =
                     Parts { steps, wanted: &wanted, returns_rows: &returns_rows, events: writes_events };
-                let server = Server::ask(&mut txn).await?;
                 each(store, &server, &parts).await?
             }
             Handler::Batch(_) => {
                 let used = messages::columns(steps.iter().map(|step| step.sql.source()));
-                let wanted = Wanted { used, payload };
+                let wanted = Wanted { used, payload, levels };
                 let rendered: Vec<_> = steps
                     .iter()
                     .map(|step| {

@@ -13,12 +13,16 @@ use crate::time::millis;
 impl Status for SqliteStore {
     async fn status(&self, count_cap: u64) -> StoreResult<StoreStatus> {
         let doing = "reading the status";
-        let mut conn = self.reader().await?;
-        let mut snapshot = sqlx::Connection::begin(&mut *conn).await.context(doing)?;
-        let mut status = read(&mut snapshot, count_cap).await.context(doing)?;
-        status.receipts_estimate = receipts_estimate(self, &mut snapshot, count_cap).await?;
-        snapshot.rollback().await.context(doing)?;
-        Ok(status)
+        // In a box, because whoever waits for something by its status carries the call along.
+        Box::pin(async {
+            let mut conn = self.reader().await?;
+            let mut snapshot = sqlx::Connection::begin(&mut *conn).await.context(doing)?;
+            let mut status = read(&mut snapshot, count_cap).await.context(doing)?;
+            status.receipts_estimate = receipts_estimate(self, &mut snapshot, count_cap).await?;
+            snapshot.rollback().await.context(doing)?;
+            Ok(status)
+        })
+        .await
     }
 }
 

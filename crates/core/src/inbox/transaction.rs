@@ -149,7 +149,7 @@ impl<S: InboxStore> Engine<S> {
         let claimed = match (self.store.claim(&self.consumer, &claims).await, task) {
             // What has no receipt because its values do not fit the table is still kept, without one.
             (Err(e), Task::Park { error, .. }) if e.class == ErrorClass::Failed => {
-                let Claimed { txn, .. } = self.store.claim(&self.consumer, &[]).await?;
+                let Claimed { txn, .. } = Box::pin(self.store.claim(&self.consumer, &[])).await?;
                 let refuse = |at| Refused { at, why: error.clone() };
                 let refused = (0..claims.len()).map(refuse).collect();
                 Claimed { txn, fresh: vec![false; claims.len()], collisions: Vec::new(), refused }

@@ -35,7 +35,8 @@ async fn shown(conn: &mut MySqlConnection, what: &str, names: &[&str]) -> sqlx::
     rows.iter().map(pair).collect()
 }
 
-const OF_SESSION: [&str; 7] = [
+const OF_SESSION: [&str; 8] = [
+    "binlog_format",
     "innodb_flush_log_at_trx_commit",
     "log_bin",
     "sync_binlog",
@@ -97,6 +98,12 @@ fn of_variables(all: &Variables) -> Vec<Finding> {
         vec![durability("innodb_flush_log_at_trx_commit", of("innodb_flush_log_at_trx_commit"))];
     if of("log_bin") == "ON" {
         findings.push(durability("sync_binlog", of("sync_binlog")));
+        findings.extend((of("binlog_format") == "STATEMENT").then(|| {
+            Finding::error(
+                "binlog_format",
+                "STATEMENT: the server refuses what READ COMMITTED writes. Set it to ROW",
+            )
+        }));
     }
     findings.push(if of("sql_mode").split(',').any(|mode| mode.starts_with("STRICT_")) {
         Finding::ok("sql_mode", "strict")

@@ -24,6 +24,9 @@ pub(super) async fn record_deliveries(store: &MysqlStore, deliveries: &Deliverie
     if !deliveries.held.is_empty() || !deliveries.parked.is_empty() {
         let events = lock_events(&mut txn, deliveries).await.context("locking events")?;
         let shards = still_leased(&mut txn, deliveries).await.context("looking at the shards")?;
+        // Leases cannot be renewed from here on, so nothing is waited for as long as a lease lasts.
+        let hurry = sqlx::raw_sql("SET SESSION innodb_lock_wait_timeout = 1").execute(&mut *txn).await;
+        hurry.context("looking at the shards")?;
         let mine: HashMap<i64, &Event> = events
             .iter()
             .filter(|event| shards.contains(&event.shard))

@@ -45,6 +45,14 @@ pub(super) async fn probe(
             },
             Err(reason) => Err((ErrorClass::Failed, reason.clone())),
         };
+        let looked = match looked {
+            Ok(_) if step.rows.is_some() && writes_and_answers(step) => {
+                let reason =
+                    "nobody counts the rows of a statement with RETURNING: leave out RETURNING, or `rows`";
+                Err((ErrorClass::Failed, reason.to_owned()))
+            }
+            looked => looked,
+        };
         match looked {
             Ok(rows) => returns_rows.push(rows),
             Err((class, reason)) => {
@@ -57,6 +65,12 @@ pub(super) async fn probe(
         }
     }
     if bad.is_empty() { Ok(returns_rows) } else { Err(refused(bad)) }
+}
+
+/// MariaDB's RETURNING. After it FOUND_ROWS() tells the rows of an earlier statement, and ROW_COUNT() tells nothing.
+fn writes_and_answers(step: &Step) -> bool {
+    ["INSERT", "REPLACE", "DELETE"].contains(&step.sql.first_keyword())
+        && step.sql.tokens().iter().any(|token| token.is_word("returning"))
 }
 
 /// The outer error is trouble with the database, the inner one its opinion.

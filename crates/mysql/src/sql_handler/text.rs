@@ -4,8 +4,8 @@ use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use crate::quote::text;
 
-/// The longest JSON that travels inside of a statement. As digits it is twice as long.
-const INLINE_BYTES: usize = 1024 * 1024;
+/// The longest JSON that travels inside of a statement. As digits it is twice as long, and every server takes a megabyte.
+const INLINE_BYTES: usize = 400 * 1024;
 
 /// Runs statements and reads whatever they answer.
 pub(super) async fn run(conn: &mut MySqlConnection, sql: String) -> sqlx::Result<()> {

@@ -8,9 +8,9 @@ use oncebox_core::inbox::Failure;
 use oncebox_core::message::Message;
 use oncebox_core::store::headers_json;
 use oncebox_sql::{Param, PayloadKind};
-use serde::de::IgnoredAny;
 
-use crate::quote::{push_bytes, push_text};
+use super::json;
+use crate::quote::{push_bytes, push_digits, push_text};
 use crate::time::LAST_MS;
 
 /// Years 1 to 9999; a time outside of it is a producer's mistake.
@@ -35,6 +35,8 @@ pub(super) type Values<'m> = Vec<Value<'m>>;
 pub(super) struct Wanted {
     pub(super) used: BTreeSet<Param>,
     pub(super) payload: PayloadKind,
+    /// How deep a payload of JSON may be nested.
+    pub(super) levels: usize,
 }
 
 impl Wanted {
@@ -42,40 +44,41 @@ impl Wanted {
     pub(super) fn values<'m>(&self, messages: &'m [Message]) -> Result<Vec<Values<'m>>, Failure> {
         let of_message = |(at, message)| {
             let value = |param: &Param| {
-                value(*param, self.payload, message)
-                    .map_err(|why| Failure { at: Some(at), error: reject(why) })
+                self.value(*param, message).map_err(|why| Failure { at: Some(at), error: reject(why) })
             };
             self.used.iter().map(value).collect()
         };
         messages.iter().enumerate().map(of_message).collect()
     }
 
+    fn value<'m>(&self, param: Param, message: &'m Message) -> Result<Value<'m>, String> {
+        let record = message.record();
+        match param {
+            Param::Id => Ok(borrowed(message.id().as_str())),
+            Param::Key => message.key().map_or(Ok(Value::Null), |key| text("key", key).map(borrowed)),
+            Param::Payload => match (self.payload, message.payload()) {
+                (_, None) => Ok(Value::Null),
+                (PayloadKind::Json, Some(bytes)) => json_text(bytes, self.levels).map(borrowed),
+                (PayloadKind::Text, Some(bytes)) => text("payload", bytes).map(borrowed),
+                (PayloadKind::Bytes, Some(bytes)) => Ok(Value::Bytes(bytes)),
+            },
+            Param::Headers => Ok(Value::Text(headers_json::to_object(&record.headers).into())),
+            Param::Topic => Ok(borrowed(message.topic())),
+            Param::Partition => Ok(Value::Integer(record.partition.into())),
+            Param::Offset => Ok(Value::Integer(record.offset)),
+            Param::Timestamp => {
+                record.timestamp_ms.map_or(Ok(Value::Null), |ms| match TIMES_MS.contains(&ms) {
+                    true => Ok(Value::Time(ms)),
+                    false => Err(format!("the timestamp {ms} ms is out of range")),
+                })
+            }
+            Param::Tenant => Ok(borrowed(message.tenant().as_str())),
+        }
+    }
+
     /// Where in [`Values`] a parameter is.
     pub(super) fn place(&self, param: Param) -> Option<usize> {
         self.used.iter().position(|used| *used == param)
-    }
-}
-
-fn value(param: Param, payload: PayloadKind, message: &Message) -> Result<Value<'_>, String> {
-    let record = message.record();
-    match param {
-        Param::Id => Ok(borrowed(message.id().as_str())),
-        Param::Key => message.key().map_or(Ok(Value::Null), |key| text("key", key).map(borrowed)),
-        Param::Payload => match (payload, message.payload()) {
-            (_, None) => Ok(Value::Null),
-            (PayloadKind::Json, Some(bytes)) => json_text(bytes).map(borrowed),
-            (PayloadKind::Text, Some(bytes)) => text("payload", bytes).map(borrowed),
-            (PayloadKind::Bytes, Some(bytes)) => Ok(Value::Bytes(bytes)),
-        },
-        Param::Headers => Ok(Value::Text(headers_json::to_object(&record.headers).into())),
-        Param::Topic => Ok(borrowed(message.topic())),
-        Param::Partition => Ok(Value::Integer(record.partition.into())),
-        Param::Offset => Ok(Value::Integer(record.offset)),
-        Param::Timestamp => record.timestamp_ms.map_or(Ok(Value::Null), |ms| match TIMES_MS.contains(&ms) {
-            true => Ok(Value::Time(ms)),
-            false => Err(format!("the timestamp {ms} ms is out of range")),
-        }),
-        Param::Tenant => Ok(borrowed(message.tenant().as_str())),
     }
 }
 
@@ -87,9 +90,9 @@ fn text<'b>(what: &str, bytes: &'b [u8]) -> Result<&'b str, String> {
     std::str::from_utf8(bytes).map_err(|_| format!("the {what} is not UTF-8"))
 }
 
-fn json_text(bytes: &[u8]) -> Result<&str, String> {
+fn json_text(bytes: &[u8], levels: usize) -> Result<&str, String> {
     let text = text("payload", bytes)?;
-    serde_json::from_str::<IgnoredAny>(text).map_err(|error| format!("the payload is not JSON: {error}"))?;
+    json::check(text, levels)?;
     Ok(text)
 }
 
@@ -110,10 +113,7 @@ pub(super) fn to_json(messages: &[Values<'_>]) -> String {
                 Value::Text(text) => push_string(&mut json, text),
                 Value::Bytes(bytes) => {
                     json.push('"');
-                    // What a literal begins with, or an empty one's quotes, are no digits.
-                    let digits = json.len();
-                    push_bytes(&mut json, bytes);
-                    json.replace_range(digits..digits + 2, "");
+                    push_digits(&mut json, bytes);
                     json.push('"');
                 }
             }
@@ -193,10 +193,10 @@ mod tests {
         record.timestamp_ms = Some(i64::MAX);
         let messages = [message(Record::at("orders", 0, 1)), message(record)];
         for param in [Param::Payload, Param::Key, Param::Timestamp] {
-            let wanted = Wanted { used: [param].into(), payload: PayloadKind::Json };
+            let wanted = Wanted { used: [param].into(), payload: PayloadKind::Json, levels: 31 };
             assert_eq!(wanted.values(&messages).unwrap_err().at, Some(1), "{param}");
         }
-        let wanted = Wanted { used: [Param::Id].into(), payload: PayloadKind::Json };
+        let wanted = Wanted { used: [Param::Id].into(), payload: PayloadKind::Json, levels: 31 };
         assert!(wanted.values(&messages).is_ok());
     }
 }

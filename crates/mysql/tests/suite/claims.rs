@@ -67,11 +67,16 @@ async fn a_handler_that_changes_the_database_and_the_session_leaves_nothing_behi
     with_store(|store, url| async move {
         let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
         let meddle = "USE information_schema; SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE; \
-             SET SESSION innodb_lock_wait_timeout = 1000, wait_timeout = 1000";
+             SET SESSION innodb_lock_wait_timeout = 1000, wait_timeout = 1000, sql_mode = '', time_zone = '-08:00'";
         sqlx::raw_sql(meddle).execute(&mut *claimed.txn).await.unwrap();
         store.commit(claimed.txn, None).await.unwrap();
         assert_eq!(apply(&store, &["a", "b"]).await, [false, true]);
         assert_eq!(number(&url, "SELECT COUNT(*) FROM oncebox_inbox").await, 2);
+        let mut claimed = store.claim(&consumer(), &claims(&["c"])).await.unwrap();
+        let sound = "SELECT @@sql_mode LIKE '%STRICT%' AND @@time_zone = '+00:00' AND @@innodb_lock_wait_timeout = 10";
+        let sound: bool = sqlx::query_scalar(sound).fetch_one(&mut *claimed.txn).await.unwrap();
+        assert!(sound);
+        store.rollback(claimed.txn).await;
     })
     .await;
 }
@@ -100,12 +105,13 @@ async fn the_procedure_and_the_store_know_each_others_receipts() {
             "01890a5d-ac96-774b-bcce-b302099a8057",
             "Größe ",
             "01890A5D-AC96-774B-BCCE-B302099A8057",
+            "01890a5d-ac96-774b-bcce-b302099a8058\n",
         ];
         for id in ids {
             let call = format!("SET @fresh = NULL; CALL oncebox_claim('stock', '{id}', '', @fresh)");
             execute(&url, &call).await;
         }
-        assert_eq!(apply(&store, &ids).await, [false; 4]);
+        assert_eq!(apply(&store, &ids).await, [false; 5]);
     })
     .await;
 }

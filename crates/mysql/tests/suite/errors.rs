@@ -135,7 +135,8 @@ async fn a_packet_that_is_too_large_is_no_lost_server() {
             attempts: 1,
         };
         let error = store.park(&mut claimed.txn, &consumer(), &[letter]).await.unwrap_err();
-        assert_eq!(error.class, ErrorClass::Transient, "{error}");
+        // The connection may break before the server's word for it arrives.
+        assert!(matches!(error.class, ErrorClass::Environment | ErrorClass::Transient), "{error}");
         drop(claimed);
         assert_eq!(number(&url, "SELECT COUNT(*) FROM oncebox_inbox").await, 0);
     })

@@ -119,7 +119,7 @@ async fn text_and_bytes_are_what_they_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payloads_that_the_server_cannot_read_as_json_still_arrive() {
+async fn payloads_that_the_server_cannot_read_as_json_are_rejected_unless_they_are_text() {
     with_both_users(|store, url| async move {
         execute(&url, TABLES).await;
         let odd = [
@@ -129,6 +129,7 @@ async fn payloads_that_the_server_cannot_read_as_json_still_arrive() {
             r#"{"a": "\u0000", "b": 0.1000000000000000055511151231257827}"#.to_owned(),
             r#""it's \\ \" 'x'""#.to_owned(),
         ];
+        let readable = 3;
         let messages: Vec<_> =
             odd.iter().zip(1..).map(|(payload, offset)| message(record(offset, payload))).collect();
         for handler in [
@@ -136,8 +137,16 @@ async fn payloads_that_the_server_cannot_read_as_json_still_arrive() {
             batch(&["INSERT INTO ledger (message_id, extra) SELECT id, payload FROM messages"]),
         ] {
             execute(&url, "DELETE FROM ledger").await;
-            let handler = prepare(&store, &handler).await;
-            run(&store, &handler, &messages).await.unwrap();
+            let json = prepare(&store, &handler).await;
+            run(&store, &json, &messages[readable..]).await.unwrap();
+            for at in 0..readable {
+                let failure = run(&store, &json, &messages[at..]).await.unwrap_err();
+                assert_eq!(failure.at, Some(0));
+                assert!(rejection(&failure).contains("the payload"));
+            }
+            execute(&url, "DELETE FROM ledger").await;
+            let text = SqlHandler::prepare(&store, &handler, PayloadKind::Text).await.unwrap();
+            run(&store, &text, &messages).await.unwrap();
             for (payload, offset) in odd.iter().zip(1..) {
                 let hex: String = payload.bytes().map(|byte| format!("{byte:02X}")).collect();
                 let found = format!(

@@ -25,6 +25,9 @@ async fn bad_statements_are_all_found_at_the_start() {
         assert_eq!(numbers, [1, 3, 4, 5, 6], "{error}");
         assert!(bad[0].reason.contains("stok"), "{error}");
         assert!(bad[3].reason.contains("TRUNCATE is refused"), "{error}");
+        // MySQL has no RETURNING, and MariaDB does not count its rows.
+        let returning = each(&[("DELETE FROM ledger WHERE sku = :id RETURNING sku", Some("1"))]);
+        assert!(SqlHandler::prepare(&store, &returning, PayloadKind::Json).await.is_err());
         let wrong = batch(&["INSERT INTO ledger (message_id) SELECT idd FROM messages"]);
         let error = SqlHandler::prepare(&store, &wrong, PayloadKind::Json).await.unwrap_err();
         assert!(error.to_string().contains("statement 1: Unknown column 'idd'"), "{error}");
