@@ -49,7 +49,9 @@ pub(crate) async fn check_adopted(
     inboxes: &[InboxConfig],
 ) -> StoreResult<Vec<Finding>> {
     let tenants = inboxes.iter().any(|inbox| inbox.identity.tenant.is_some());
-    store.check_adopted(AdoptedUse { consumers: inboxes.len(), tenants }).await
+    let longest_consumer =
+        inboxes.iter().map(|inbox| inbox.consumer.as_str().chars().count()).max().unwrap_or_default();
+    store.check_adopted(AdoptedUse { consumers: inboxes.len(), tenants, longest_consumer }).await
 }
 
 /// A command that works with any store.

@@ -1,7 +1,7 @@
 //! `[store.adopt]`: a table that the application already has.
 
 use oncebox_core::inbox::{Selector, SelectorSyntaxError};
-use oncebox_core::store::{Adopt, AdoptError};
+use oncebox_core::store::{Adopt, AdoptError, IdFormat};
 
 use super::reader::{Entry, Section};
 
@@ -14,11 +14,15 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<Adopt> {
         "it is missing",
         "name the column that holds the ids of messages; it must have a unique key",
     );
+    let id_format = section.optional("id_format");
     let names = [section.optional("processed_at"), section.optional("consumer"), section.optional("tenant")];
     let set = section.optional("set");
     section.finish();
 
     let mut adopt = self::table(table, message_id)?;
+    if let Some(format) = id_format.as_ref().and_then(id_format_of) {
+        adopt = adopt.id_format(format);
+    }
     let [processed_at, consumer, tenant] = names;
     for (entry, map) in [
         (processed_at, Adopt::processed_at as fn(Adopt, &str) -> Result<Adopt, AdoptError>),
@@ -62,6 +66,11 @@ fn with(
             adopt
         }
     }
+}
+
+fn id_format_of(entry: &Entry<'_, '_>) -> Option<IdFormat> {
+    let fix = "leave it out, if the type of the column tells";
+    entry.text()?.parse().map_err(|error: String| entry.report(error, fix)).ok()
 }
 
 fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {

@@ -16,6 +16,8 @@ use crate::store::MysqlStore;
 use crate::time::now_ms;
 use settings::{Variables, variables};
 
+pub(crate) use rights::missing_rights;
+
 /// How far the server's clock may be off before retention and `:timestamp` become surprising.
 const CLOCK_TOLERANCE_MS: i64 = 5_000;
 

@@ -155,6 +155,10 @@ pub(crate) trait Context<T> {
     /// configuration.
     fn context_of_user(self, doing: &str) -> StoreResult<T>;
 
+    /// The same for a statement that compares values of messages with columns of the application, whose character sets may lack
+    /// what a message says.
+    fn context_of_values(self, doing: &str) -> StoreResult<T>;
+
     /// The same where such a transaction commits. If the answer is missing, nobody knows whether it did.
     fn context_of_commit(self, doing: &str) -> StoreResult<T>;
 
@@ -180,6 +184,16 @@ impl<T> Context<T> for sqlx::Result<T> {
 
     fn context_of_user(self, doing: &str) -> StoreResult<T> {
         self.map_err(|error| of_class(class_of_driver(&error), doing, error))
+    }
+
+    fn context_of_values(self, doing: &str) -> StoreResult<T> {
+        self.map_err(|error| {
+            let class = match number_of(&error) {
+                Some(1267 | 1270 | 1271 | 3854) => ErrorClass::Failed,
+                _ => class_of_driver(&error),
+            };
+            of_class(class, doing, error)
+        })
     }
 
     fn context_of_commit(self, doing: &str) -> StoreResult<T> {

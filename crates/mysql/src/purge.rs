@@ -39,7 +39,7 @@ impl Purge for MysqlStore {
         if pass.dry_run {
             return walk.count().await;
         }
-        let Some((lease, place)) = Lease::take(self).await? else {
+        let Some((lease, place)) = Lease::take(self, walk.table()).await? else {
             return ended(PassEnd::Elsewhere);
         };
         walk.begin_at(place);

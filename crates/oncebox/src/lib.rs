@@ -35,7 +35,7 @@
 //! | understand an error of the library | [`Error`] |
 //! | know whether everything runs | [`Monitor`], [`store::Status`] |
 //! | test a handler or a relay without a broker | [`testing::TestInbox`], [`testing::FakeSink`] |
-//! | connect | [`postgres::PgStore`], [`sqlite::SqliteStore`], [`kafka::Kafka`], [`webhook::Webhook`] |
+//! | connect | [`postgres::PgStore`], [`mysql::MysqlStore`], [`sqlite::SqliteStore`], [`kafka::Kafka`], [`webhook::Webhook`] |
 //! | read from or deliver to something else | [`source`], [`sink`] |
 //!
 //! # Features
@@ -45,6 +45,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `kafka` | [`kafka`]: the Kafka source and sink |
+//! | `mysql` | [`mysql`]: the MySQL and MariaDB store |
 //! | `postgres` | [`postgres`]: the PostgreSQL store |
 //! | `sql` | [`sql`]: handlers written in SQL, with the speed of the daemon |
 //! | `sqlite` | [`sqlite`]: the SQLite store |

@@ -90,11 +90,26 @@ impl Adopted {
     }
 
     /// An error that the table may be the reason of: it may have changed since it was looked at.
-    fn look_again_after(&self, error: StoreError) -> StoreError {
-        if error.class == ErrorClass::Environment {
+    ///
+    /// No message is to blame for a table that will not do any more, such as one with a new column that nothing fills.
+    async fn look_again_after(&self, store: &PgStore, error: StoreError) -> StoreError {
+        if matches!(error.class, ErrorClass::Environment | ErrorClass::Failed) {
             *self.table.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        error
+        match error.class {
+            ErrorClass::Failed => self.table(store).await.err().unwrap_or(error),
+            _ => error,
+        }
+    }
+
+    /// A name that the column does not hold is no message's fault.
+    fn ensure_holds(&self, table: &Table, consumer: &ConsumerName) -> StoreResult<()> {
+        let Some(why) = self.adopt.too_narrow(&table.found, consumer.as_str().chars().count()) else {
+            return Ok(());
+        };
+        *self.table.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let doing = format!("claiming receipts for {consumer} in {}", self.adopt);
+        Err(StoreError::new(ErrorClass::Environment, doing, why))
     }
 
     /// Without a column for them, the receipts of two consumers would be one.

@@ -48,7 +48,7 @@ const CONSUMERS: &str = "WITH RECURSIVE with_letters AS ( \
 /// Never analysed is -1.
 const RECEIPTS: &str = "SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::bigint FROM pg_class c \
      WHERE c.relkind = 'r' AND (c.oid = to_regclass($1) \
-         OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass($1)))";
+         OR c.oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1))))";
 
 async fn read(store: &PgStore, conn: &mut PgConnection, cap: i64) -> sqlx::Result<StoreStatus> {
     sqlx::raw_sql(LIMIT).execute(&mut *conn).await?;

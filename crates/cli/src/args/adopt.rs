@@ -2,6 +2,7 @@
 
 use clap::Args;
 use oncebox_core::names::ConsumerName;
+use oncebox_core::store::IdFormat;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AdoptArgs {
@@ -11,6 +12,9 @@ pub(crate) struct AdoptArgs {
     /// The column that holds the ids of messages.
     #[arg(long, value_name = "COLUMN")]
     pub(crate) message_id: Option<String>,
+    /// How the ids are written, where the type of the column does not tell: text, uuid, hex or uuid-bytes.
+    #[arg(long, value_name = "FORMAT", requires = "message_id")]
+    pub(crate) id_format: Option<IdFormat>,
     /// The column that holds when a message was applied. Without it the copies are as old as the copying.
     #[arg(long, value_name = "COLUMN", requires = "message_id")]
     pub(crate) processed_at: Option<String>,

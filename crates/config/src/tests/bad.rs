@@ -169,6 +169,13 @@ const CASES: &[Case] = &[
     ),
     (
         "[kafka]",
+        "[store.adopt]\ntable = \"a\"\nmessage_id = \"id\"\nid_format = \"guid\"\n[kafka]",
+        "store.adopt.id_format",
+        6,
+        "is no format of ids",
+    ),
+    (
+        "[kafka]",
         "[store.adopt]\ntable = \"a\"\nmessage_id = \"id\"\ntenant = \"id\"\n[kafka]",
         "store.adopt.tenant",
         6,
@@ -186,7 +193,7 @@ const CASES: &[Case] = &[
         "[store.adopt]\ntable = \"a\"\nmessage_id = \"id\"\ntime = \"at\"\n[kafka]",
         "store.adopt.time",
         6,
-        "known here: table, message_id, processed_at, consumer, tenant, set",
+        "known here: table, message_id, id_format, processed_at, consumer, tenant, set",
     ),
     (
         "[kafka]",

@@ -172,6 +172,15 @@ impl<S: InboxStore> Engine<S> {
         let refused = claimed.refused.iter();
         letters.extend(refused.map(|one| refused_letter(candidates[one.at].2, &one.why, attempts)));
         let duplicates = (items.len() - letters.len() - fresh.len()) as u64;
+        // A table that takes nothing of a topic is not what the mapping says.
+        let nothing_fits = fresh.is_empty() && duplicates == 0 && !matches!(task, Task::Park { .. });
+        if let Some(first) = claimed.refused.first().filter(|_| nothing_fits)
+            && self.streak.would_be_longer_than(self.settings.streak_limit, claimed.refused.len())
+        {
+            self.store.rollback(txn).await;
+            let error = format!("{} (so it is with the messages around it, and none was applied)", first.why);
+            return Err(Trouble::Environment { at: Some(candidates[first.at].0), error: error.into() });
+        }
 
         let prepared = self.set_aside(&mut txn, partition, task, &mut fresh, &mut letters).await;
         let (result, events) = match prepared {
@@ -211,6 +220,8 @@ impl<S: InboxStore> Engine<S> {
         failpoint("after-commit");
         if !fresh.is_empty() {
             self.streak.one_applied();
+        } else if nothing_fits {
+            claimed.refused.iter().for_each(|_| self.streak.one_given_up());
         }
         if events {
             wake::events_committed();

@@ -11,9 +11,9 @@ mod moving;
 
 use std::fmt;
 
-pub use batch::{AdoptedBatch, AdoptedRow};
+pub use batch::{AdoptedBatch, AdoptedRow, Met};
 pub use found::{AdoptedUse, FoundColumn, FoundTable};
-pub use id::{IdKind, StoredId};
+pub use id::{IdFormat, IdKind, StoredId};
 pub use moving::{Adopting, CopiedPage, CopiedReceipt, CopyFrom, PageMark, Switched};
 
 use crate::inbox::Selector;
@@ -37,6 +37,7 @@ pub struct Adopt {
     schema: Option<String>,
     table: String,
     message_id: String,
+    id_format: Option<IdFormat>,
     processed_at: Option<String>,
     consumer: Option<String>,
     tenant: Option<String>,
@@ -78,11 +79,30 @@ impl Adopt {
             schema,
             table,
             message_id: checked(message_id)?,
+            id_format: None,
             processed_at: None,
             consumer: None,
             tenant: None,
             set: Vec::new(),
         })
+    }
+
+    /// How ids are written. Without it the type of the column decides.
+    #[must_use]
+    pub fn id_format(mut self, format: IdFormat) -> Self {
+        self.id_format = Some(format);
+        self
+    }
+
+    /// What the column holds: by its type, which the database says, and by what the mapping says about it.
+    ///
+    /// # Errors
+    /// The type, or why ids cannot be written into it so.
+    pub fn id_kind(&self, by_type: Result<IdKind, String>) -> Result<IdKind, String> {
+        match self.id_format {
+            Some(format) => by_type.and_then(|kind| format.within(kind)),
+            None => by_type,
+        }
     }
 
     /// The column that holds when the message was applied. Without it nothing is purged.

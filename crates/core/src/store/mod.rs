@@ -24,7 +24,7 @@ use std::ops::DerefMut;
 
 pub use adopt::{
     Adopt, AdoptError, AdoptedBatch, AdoptedRow, AdoptedUse, Adopting, CopiedPage, CopiedReceipt, CopyFrom,
-    FoundColumn, FoundTable, IdKind, PageMark, StoredId, Switched,
+    FoundColumn, FoundTable, IdFormat, IdKind, Met, PageMark, StoredId, Switched,
 };
 pub use check::{Check, Finding, FindingLevel};
 pub use dead::{DeadFilter, DeadLetter, DeadLetters, DeadSummary, MAX_SUMMARY_BYTES, StoredDeadLetter};

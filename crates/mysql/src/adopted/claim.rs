@@ -8,7 +8,9 @@
 use std::collections::{HashMap, HashSet};
 
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{AdoptedBatch, AdoptedRow, Claim, ErrorClass, Refused, StoreError, StoreResult};
+use oncebox_core::store::{
+    AdoptedBatch, AdoptedRow, Claim, ErrorClass, Met, Refused, StoreError, StoreResult,
+};
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
 
@@ -86,7 +88,11 @@ async fn claim_by(
     }
     adopted.ensure_only(consumer)?;
     let table = adopted.table(store).await?;
-    claim_in(&table, conn, consumer, claims, reading).await.map_err(|error| adopted.look_again_after(error))
+    adopted.ensure_holds(&table, consumer)?;
+    match claim_in(&table, conn, consumer, claims, reading).await {
+        Err(error) => Err(adopted.look_again_after(store, error).await),
+        claimed => claimed,
+    }
 }
 
 async fn claim_in(
@@ -97,14 +103,14 @@ async fn claim_in(
     reading: Reading,
 ) -> StoreResult<(Vec<bool>, Vec<Refused>)> {
     let batch = AdoptedBatch::new(&table.adopt, table.id, &table.required, claims);
-    let (mut written, mut others) = (HashSet::with_capacity(batch.rows.len()), HashMap::new());
+    let (mut written, mut met) = (HashSet::with_capacity(batch.rows.len()), HashMap::new());
     for part in parts(&batch.rows) {
         let mut open: Vec<usize> = part.collect();
         let (mut idle_rounds, mut reading) = (0, reading);
         // Every round makes `open` smaller, or is one of a few that do not.
         while !open.is_empty() {
             let before = open.len();
-            remove_known(table, conn, consumer, &batch.rows, &mut open, reading).await?;
+            remove_known(table, conn, consumer, &batch.rows, &mut open, &mut met, reading).await?;
             if open.is_empty() {
                 break;
             }
@@ -121,22 +127,22 @@ async fn claim_in(
                     // MySQL says so a moment before a plain reading sees it.
                     reading = Reading::Locking;
                     if open.len() == before {
-                        remove_others(table, conn, consumer, &batch.rows, &mut open, &mut others, reading)
+                        remove_others(table, conn, consumer, &batch.rows, &mut open, &mut met, reading)
                             .await?;
                     }
                     if open.len() == before {
                         idle_rounds += 1;
                         if idle_rounds == MAX_IDLE_ROUNDS {
-                            return Err(error).context_of_user(DOING);
+                            return Err(error).context_of_values(DOING);
                         }
                     }
                 }
-                Err(error) => return Err(error).context_of_user(DOING),
+                Err(error) => return Err(error).context_of_values(DOING),
             }
         }
     }
     let changed = |why| StoreError::new(ErrorClass::Environment, DOING, why);
-    batch.answer(&table.adopt, &written, &others).map_err(changed)
+    batch.answer(&table.adopt, &written, &met).map_err(changed)
 }
 
 /// Places of rows that fit into one message.
@@ -167,11 +173,10 @@ fn receipt(row: &MySqlRow) -> sqlx::Result<Receipt> {
 /// Whether the receipt is exactly the one of this message. Compared here and not by the server, whose collations know equal
 /// texts that are not the same.
 fn is_of(receipt: &Receipt, consumer: &ConsumerName, row: &AdoptedRow<'_>) -> bool {
-    let same =
-        |stored: &Option<Vec<u8>>, own: &str| stored.as_deref().is_none_or(|text| text == own.as_bytes());
+    // NULL is no tenant, and whose receipt it is that names no consumer the key has decided.
     receipt.0 == stored_bytes(&row.id)
-        && same(&receipt.1, consumer.as_str())
-        && same(&receipt.2, row.claim.tenant)
+        && receipt.1.as_deref().is_none_or(|name| name == consumer.as_str().as_bytes())
+        && receipt.2.as_deref().unwrap_or_default() == row.claim.tenant.as_bytes()
 }
 
 /// Leaves those that have no receipt.
@@ -181,11 +186,12 @@ async fn remove_known(
     consumer: &ConsumerName,
     rows: &[AdoptedRow<'_>],
     open: &mut Vec<usize>,
+    met: &mut HashMap<usize, Met>,
     reading: Reading,
 ) -> StoreResult<()> {
     let sent: Vec<_> = open.iter().map(|place| &rows[*place]).collect();
     let select = table.statements.known(consumer, &sent, reading.clause());
-    let found = sqlx::raw_sql(AssertSqlSafe(select)).fetch_all(conn).await.context_of_user(DOING)?;
+    let found = sqlx::raw_sql(AssertSqlSafe(select)).fetch_all(conn).await.context_of_values(DOING)?;
     let found: HashMap<Vec<u8>, Vec<Receipt>> = found.iter().try_fold(HashMap::new(), |mut found, row| {
         let receipt = receipt(row).context(DOING)?;
         found.entry(receipt.0.clone()).or_insert_with(Vec::new).push(receipt);
@@ -194,7 +200,11 @@ async fn remove_known(
     open.retain(|place| {
         let row = &rows[*place];
         let receipts = found.get(&stored_bytes(&row.id)).map_or(&[][..], Vec::as_slice);
-        !receipts.iter().any(|receipt| is_of(receipt, consumer, row))
+        let known = receipts.iter().any(|receipt| is_of(receipt, consumer, row));
+        if known {
+            met.insert(*place, Met::Own);
+        }
+        !known
     });
     Ok(())
 }
@@ -206,22 +216,25 @@ async fn remove_others(
     consumer: &ConsumerName,
     rows: &[AdoptedRow<'_>],
     open: &mut Vec<usize>,
-    others: &mut HashMap<usize, String>,
+    met: &mut HashMap<usize, Met>,
     reading: Reading,
 ) -> StoreResult<()> {
     let doing = "comparing receipts";
     for place in std::mem::take(open) {
         let select = table.statements.taken_for(consumer, &rows[place], reading.clause());
         let found =
-            sqlx::raw_sql(AssertSqlSafe(select)).fetch_optional(&mut *conn).await.context_of_user(doing)?;
+            sqlx::raw_sql(AssertSqlSafe(select)).fetch_optional(&mut *conn).await.context_of_values(doing)?;
         match found.as_ref().map(receipt).transpose().context(doing)? {
             // It was committed a moment ago.
-            Some(receipt) if is_of(&receipt, consumer, &rows[place]) => {}
+            Some(receipt) if is_of(&receipt, consumer, &rows[place]) => {
+                met.insert(place, Met::Own);
+            }
             Some((id, consumer, tenant)) => {
                 let text =
                     |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
                 let (id, consumer, tenant) = (text(Some(id)), text(consumer), text(tenant));
-                others.insert(place, format!("{id:?} of tenant {tenant:?} and consumer {consumer:?}"));
+                let other = format!("{id:?} of tenant {tenant:?} and consumer {consumer:?}");
+                met.insert(place, Met::Other(other));
             }
             None => open.push(place),
         }
@@ -247,12 +260,20 @@ pub(crate) async fn renew(
             format!("the table {} cannot hold the receipt of message {:?}", table.adopt, claim.message_id);
         return Err(StoreError::new(ErrorClass::Failed, doing, why));
     };
-    if let Some(renew) = table.statements.renew(consumer, row) {
-        let renewed = sqlx::raw_sql(AssertSqlSafe(renew)).execute(&mut **txn).await.context_of_user(doing);
-        // The driver asks for the rows that were found, not only those that were changed.
-        if renewed.map_err(|error| adopted.look_again_after(error))?.rows_affected() > 0 {
-            return Ok(());
+    let renewed = async {
+        if let Some(renew) = table.statements.renew(consumer, row) {
+            let done =
+                sqlx::raw_sql(AssertSqlSafe(renew)).execute(&mut **txn).await.context_of_values(doing)?;
+            // The driver asks for the rows that were found, not only those that were changed.
+            if done.rows_affected() > 0 {
+                return Ok(());
+            }
         }
+        // The receipt of another message stays as it is, as in a claim that meets it.
+        claim_in(&table, txn, consumer, &claims, Reading::Plain).await.map(|_| ())
+    };
+    match renewed.await {
+        Err(error) => Err(adopted.look_again_after(store, error).await),
+        Ok(()) => Ok(()),
     }
-    claim_in(&table, txn, consumer, &claims, Reading::Plain).await.map(|_| ())
 }

@@ -117,7 +117,8 @@ impl<'f> Source<'f> {
         dry_run: bool,
     ) -> sqlx::Result<CopiedPage> {
         let (mark, table) = (&self.mark, self.table.adopt.quoted('`'));
-        let behind = self.marked_by.behind(mark, &page.0);
+        // The first byte says only that there is a mark, which may be empty.
+        let behind = self.marked_by.behind(mark, page.0.split_first().map(|(_, mark)| mark));
         // Several consumers may have the same id, so a page ends behind all of them.
         let end = format!(
             "SELECT {}, COUNT(*) FROM (SELECT {mark} AS mark FROM {table} WHERE {behind} ORDER BY {mark} LIMIT {STEP_ROWS}) AS step",
@@ -130,7 +131,8 @@ impl<'f> Source<'f> {
         let select = format!("{} WHERE {behind} AND {}", self.select(), self.marked_by.up_to(mark, &reached));
         let rows = sqlx::raw_sql(AssertSqlSafe(select)).fetch_all(&mut *conn).await?;
         let mut copied = CopiedPage { seen: rows.len() as u64, ..CopiedPage::default() };
-        copied.next = Some(PageMark(reached));
+        copied.uuids = self.table.id.is_uuid();
+        copied.next = Some(PageMark([&[1], reached.as_slice()].concat()));
         let mut receipts = Vec::with_capacity(rows.len());
         for row in &rows {
             receipts.extend(self.receipt(row)?);

@@ -33,7 +33,7 @@ pub(crate) async fn receipts(store: &MysqlStore, consumers: usize) -> StoreResul
         IdKind::UuidBytes => format!("{} = {}", plain("d.message_id"), plain(&format!("HEX({id})"))),
     };
     let of_tenant = match adopt.tenant_column() {
-        Some(name) => format!("{} = {}", bytes_of("d.tenant"), bytes_of(&column(name))),
+        Some(name) => format!("{} = COALESCE({}, '')", bytes_of("d.tenant"), bytes_of(&column(name))),
         None => "d.tenant = ''".to_owned(),
     };
     let name = identifier(adopt.message_id_column());

@@ -1,5 +1,7 @@
 //! The statements on an adopted table. Values go as hexadecimal digits, so nothing in them ends a statement.
 
+use std::collections::BTreeSet;
+
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Adopt, AdoptedRow, IdKind, StoredId};
 
@@ -15,6 +17,10 @@ pub(super) struct Statements {
     consumer: Option<String>,
     tenant: Option<String>,
     time: Option<String>,
+    /// Whether the column of the time is read in the time zone of the session.
+    zoned: bool,
+    /// The unique key. Named where receipts are looked for, so that its end is noticed: an insert needs none.
+    by_key: String,
     set: Vec<String>,
     consumer_in_key: bool,
     tenant_in_key: bool,
@@ -34,7 +40,13 @@ pub(super) fn id_bytes(id: IdKind, column: &str) -> String {
 }
 
 impl Statements {
-    pub(super) fn new(adopt: &Adopt, id: IdKind, key: &[String], timed: bool) -> Self {
+    pub(super) fn new(
+        adopt: &Adopt,
+        id: IdKind,
+        (key_name, key): (&str, &[String]),
+        timed: bool,
+        zoned: bool,
+    ) -> Self {
         let has = |column: Option<&str>| column.is_some_and(|column| key.iter().any(|one| one == column));
         let column = identifier(adopt.message_id_column());
         Self {
@@ -44,6 +56,8 @@ impl Statements {
             consumer: adopt.consumer_column().map(identifier),
             tenant: adopt.tenant_column().map(identifier),
             time: adopt.processed_at_column().filter(|_| timed).map(identifier),
+            zoned,
+            by_key: format!(" FORCE INDEX ({})", identifier(key_name)),
             set: adopt.set_columns().map(|(column, _)| identifier(column)).collect(),
             consumer_in_key: has(adopt.consumer_column()),
             tenant_in_key: has(adopt.tenant_column()),
@@ -59,7 +73,7 @@ impl Statements {
         columns.extend(self.time.as_deref());
         columns.extend(self.set.iter().map(String::as_str));
         let mut sql = format!("INSERT INTO {} ({}) VALUES ", self.table, columns.join(", "));
-        let (consumer, now) = (text(consumer.as_str()), later_now());
+        let (consumer, now) = (text(consumer.as_str()), self.later_now());
         for (at, row) in rows.iter().enumerate() {
             sql.push_str(if at == 0 { "(" } else { ", (" });
             push_id(&mut sql, &row.id);
@@ -89,7 +103,8 @@ impl Statements {
 
     /// The receipts that are there with these ids, as bytes: id, consumer, tenant.
     pub(super) fn known(&self, consumer: &ConsumerName, rows: &[&AdoptedRow<'_>], lock: &str) -> String {
-        let mut sql = format!("SELECT {} FROM {} WHERE {} IN (", self.names(), self.table, self.id);
+        let mut sql =
+            format!("SELECT {} FROM {}{} WHERE {} IN (", self.names(), self.table, self.by_key, self.id);
         for (at, row) in rows.iter().enumerate() {
             if at > 0 {
                 sql.push(',');
@@ -98,26 +113,42 @@ impl Statements {
         }
         sql.push(')');
         sql.push_str(&self.of_consumer(consumer));
+        // The key may begin with it.
+        if let Some(column) = self.tenant.as_ref().filter(|_| self.tenant_in_key) {
+            let tenants: BTreeSet<_> = rows.iter().map(|row| row.claim.tenant).collect();
+            let tenants: Vec<_> = tenants.into_iter().map(text).collect();
+            sql.push_str(&format!(" AND {column} IN ({})", tenants.join(",")));
+        }
         sql.push_str(lock);
         sql
     }
 
     /// The receipt that the table takes for the one of this message.
     pub(super) fn taken_for(&self, consumer: &ConsumerName, row: &AdoptedRow<'_>, lock: &str) -> String {
-        let mut sql =
-            format!("SELECT {} FROM {} WHERE {}", self.names(), self.table, self.meets(consumer, row));
+        let mut sql = format!(
+            "SELECT {} FROM {}{} WHERE {}",
+            self.names(),
+            self.table,
+            self.by_key,
+            self.meets(consumer, row)
+        );
         sql.push_str(lock);
         sql
     }
 
     /// Makes the receipt of a message young, if it is exactly that one's.
     pub(super) fn renew(&self, consumer: &ConsumerName, row: &AdoptedRow<'_>) -> Option<String> {
-        let (time, now) = (self.time.as_deref()?, later_now());
+        let (time, now) = (self.time.as_deref()?, self.later_now());
         let mut same = format!("{} = ", self.id_bytes);
         push_bytes(&mut same, &stored_bytes(&row.id));
-        for (column, value) in [(&self.consumer, consumer.as_str()), (&self.tenant, row.claim.tenant)] {
+        let consumer_name = consumer.as_str();
+        for (column, none, value) in
+            [(&self.consumer, consumer_name, consumer_name), (&self.tenant, "", row.claim.tenant)]
+        {
             if let Some(column) = column {
-                same.push_str(&format!(" AND {} = ", bytes_of(column)));
+                same.push_str(&format!(" AND COALESCE({}, ", bytes_of(column)));
+                push_bytes(&mut same, none.as_bytes());
+                same.push_str(") = ");
                 push_bytes(&mut same, value.as_bytes());
             }
         }
@@ -126,6 +157,18 @@ impl Statements {
             self.table,
             self.meets(consumer, row)
         ))
+    }
+
+    /// The later of the server's clock and ours.
+    fn later_now(&self) -> String {
+        let now = now_ms();
+        if self.zoned {
+            // The session may be somebody else's, with a time zone of its own.
+            return format!("FROM_UNIXTIME(GREATEST(UNIX_TIMESTAMP(), {now} / 1000))");
+        }
+        format!(
+            "GREATEST(UTC_TIMESTAMP(6), TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {now} * 1000 MICROSECOND)"
+        )
     }
 
     fn meets(&self, consumer: &ConsumerName, row: &AdoptedRow<'_>) -> String {
@@ -149,14 +192,6 @@ impl Statements {
         let name = |column: &Option<String>| column.as_deref().map_or_else(|| "NULL".to_owned(), bytes_of);
         format!("{}, {}, {}", self.id_bytes, name(&self.consumer), name(&self.tenant))
     }
-}
-
-/// The later of the server's clock and ours.
-fn later_now() -> String {
-    format!(
-        "GREATEST(UTC_TIMESTAMP(6), TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {} * 1000 MICROSECOND)",
-        now_ms()
-    )
 }
 
 /// An id at the end of a statement that grows.

@@ -1,6 +1,6 @@
 //! What the user may do, as far as its grants tell. What a role grants is not always shown, so nothing is missed then.
 
-use oncebox_core::store::Finding;
+use oncebox_core::store::{Adopt, Finding};
 use sqlx::{MySqlConnection, Row};
 
 pub(super) async fn findings(conn: &mut MySqlConnection) -> sqlx::Result<Vec<Finding>> {
@@ -9,6 +9,37 @@ pub(super) async fn findings(conn: &mut MySqlConnection) -> sqlx::Result<Vec<Fin
     let rows = sqlx::raw_sql("SHOW GRANTS").fetch_all(conn).await?;
     let grants: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>()?;
     Ok(of_grants(&grants, &database.unwrap_or_default()))
+}
+
+/// What an adopted table needs and the user may not do, as far as its grants tell. Rights on columns are taken for rights.
+pub(crate) async fn missing_rights(conn: &mut MySqlConnection, adopt: &Adopt) -> sqlx::Result<Vec<String>> {
+    let database: Option<String> =
+        sqlx::query("SELECT DATABASE()").fetch_one(&mut *conn).await?.try_get(0)?;
+    let rows = sqlx::raw_sql("SHOW GRANTS").fetch_all(conn).await?;
+    let grants: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>()?;
+    let database = adopt.schema().map(str::to_owned).or(database).unwrap_or_default();
+    let timed = adopt.processed_at_column().is_some();
+    let needed = ["SELECT", "INSERT"].into_iter().chain(["UPDATE", "DELETE"].into_iter().filter(|_| timed));
+    Ok(missing(&grants, &database, adopt.table_name(), needed))
+}
+
+fn missing<'r>(
+    grants: &[String],
+    database: &str,
+    table: &str,
+    needed: impl Iterator<Item = &'r str>,
+) -> Vec<String> {
+    let grants: Vec<Grant> = grants.iter().filter_map(|line| Grant::read(line)).collect();
+    if grants.iter().any(|grant| grant.on.is_none()) {
+        return Vec::new();
+    }
+    let on_table = format!("`{database}`.`{table}`");
+    let covers = |grant: &Grant| {
+        let exact = grant.on.as_ref().is_some_and(|on| on.eq_ignore_ascii_case(&on_table));
+        exact || grant.covers(database)
+    };
+    let has = |right: &str| grants.iter().any(|grant| covers(grant) && grant.may(right));
+    needed.filter(|right| !has(right)).map(str::to_owned).collect()
 }
 
 /// Rights that let a user write to a server that is read-only.
@@ -61,11 +92,18 @@ impl Grant {
         self.rights.iter().any(|has| has == right || has == "ALL PRIVILEGES")
     }
 
+    /// The same, or on some columns: `SELECT (id)`.
+    fn may(&self, right: &str) -> bool {
+        self.has(right) || self.rights.iter().any(|has| has.starts_with(right))
+    }
+
     /// Whether it holds in the whole database. A name with a wildcard is taken for a match.
     fn covers(&self, database: &str) -> bool {
         let Some(on) = &self.on else { return false };
         let of = on.strip_suffix(".*").unwrap_or_default().trim_matches('`').replace('\\', "");
-        of == "*" || of.contains('%') || of == database
+        let fits = |(one, other): (u8, u8)| one == b'_' || one.eq_ignore_ascii_case(&other);
+        let same = of.len() == database.len() && of.bytes().zip(database.bytes()).all(fits);
+        of == "*" || of.contains('%') || same
     }
 }
 
@@ -90,6 +128,20 @@ mod tests {
         assert_eq!(found(&["GRANT CREATE ROUTINE ON `shop%`.* TO `erp`@`%`"]), routines(Ok));
         assert_eq!(found(&["GRANT CREATE ROUTINE ON `other`.* TO `erp`@`%`"]), routines(Warning));
         assert_eq!(found(&[usage, "GRANT SELECT, INSERT ON `shop_one`.* TO `erp`@`%`"]), routines(Warning));
+    }
+
+    #[test]
+    fn rights_on_an_adopted_table_are_told() {
+        let missing = |grants: &[&str]| {
+            let grants: Vec<String> = grants.iter().map(|grant| (*grant).to_owned()).collect();
+            missing(&grants, "shop", "inbox", ["SELECT", "INSERT", "UPDATE", "DELETE"].into_iter())
+        };
+        assert_eq!(missing(&["GRANT ALL PRIVILEGES ON `shop`.* TO `erp`@`%`"]), [""; 0]);
+        let table = "GRANT SELECT, INSERT (`id`) ON `shop`.`inbox` TO `erp`@`%`";
+        assert_eq!(missing(&["GRANT USAGE ON *.* TO `erp`@`%`", table]), ["UPDATE", "DELETE"]);
+        assert_eq!(missing(&["GRANT `writer`@`%` TO `erp`@`%`"]), [""; 0]);
+        assert_eq!(missing(&["GRANT ALL PRIVILEGES ON `sho_`.* TO `erp`@`%`"]), [""; 0]);
+        assert_eq!(missing(&["GRANT ALL PRIVILEGES ON `shoe`.* TO `erp`@`%`"]).len(), 4);
     }
 
     #[test]

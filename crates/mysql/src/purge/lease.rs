@@ -17,21 +17,26 @@ use crate::time::milliseconds;
 /// Longer than a step and its rest can take.
 const LEASE_DURATION: Duration = Duration::from_secs(150);
 
-/// Where a pass is: the last key that was looked at, and how many receipts were.
+/// As many bytes as are kept of a place.
+const MAX_PLACE_BYTES: usize = 2048;
+
+/// Where a pass is: the last key that was looked at, if any was, and how many receipts were.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Place {
-    pub(super) reached: Vec<u8>,
+    pub(super) reached: Option<Vec<u8>>,
     pub(super) done: u64,
 }
 
 /// The turn of this process.
 pub(super) struct Lease {
     owner: Uuid,
+    /// The table that it walks over: a place in one means nothing in another.
+    table: String,
 }
 
 impl Lease {
     /// `None` if another process is at it.
-    pub(super) async fn take(store: &MysqlStore) -> StoreResult<Option<(Self, Place)>> {
+    pub(super) async fn take(store: &MysqlStore, table: &str) -> StoreResult<Option<(Self, Place)>> {
         /// A lease that ends later than one that begins now was written before the clock was set back.
         const TAKE: &str = "UPDATE oncebox_purge SET owner = ?, leased_until = UTC_TIMESTAMP(6) + INTERVAL ? * 1000 MICROSECOND \
              WHERE only_row = 1 AND (owner IS NULL OR leased_until IS NULL OR leased_until <= UTC_TIMESTAMP(6) \
@@ -48,11 +53,12 @@ impl Lease {
                     return Ok(None);
                 }
                 let row = store.query(PLACE).fetch_one(&mut *txn).await.context(doing)?;
-                let reached: Option<Vec<u8>> = row.try_get(0).context(doing)?;
+                let written: Option<Vec<u8>> = row.try_get(0).context(doing)?;
                 let done: i64 = row.try_get(1).context(doing)?;
                 txn.commit_own(doing).await?;
-                let place = Place { reached: reached.unwrap_or_default(), done: done.unsigned_abs() };
-                Ok(Some((Self { owner }, place)))
+                let lease = Self { owner, table: table.to_owned() };
+                let place = lease.place(written.as_deref(), done.unsigned_abs());
+                Ok(Some((lease, place)))
             })
             .await
     }
@@ -64,7 +70,7 @@ impl Lease {
             "UPDATE oncebox_purge SET leased_until = UTC_TIMESTAMP(6) + INTERVAL {} * 1000 MICROSECOND, {} WHERE {}; \
              SELECT IF(ROW_COUNT() = 1, 1, (SELECT 1 UNION ALL SELECT 2))",
             milliseconds(LEASE_DURATION),
-            next.assignments(),
+            self.assignments(next),
             self.is_mine()
         )
     }
@@ -74,7 +80,7 @@ impl Lease {
         let doing = "ending the turn to purge";
         let give_back = format!(
             "UPDATE oncebox_purge SET owner = NULL, leased_until = NULL, {} WHERE {}",
-            next.assignments(),
+            self.assignments(next),
             self.is_mine()
         );
         store
@@ -92,14 +98,25 @@ impl Lease {
     }
 }
 
-impl Place {
-    fn assignments(&self) -> String {
-        let mut sql = format!("done = {}, at_key = ", self.done);
-        if self.reached.is_empty() {
-            sql.push_str("NULL");
-        } else {
-            push_bytes(&mut sql, &self.reached);
+impl Lease {
+    /// A place is written as the table's name, a zero, and the key. One that is too long is not kept, and the next pass
+    /// begins at the beginning.
+    fn assignments(&self, place: &Place) -> String {
+        let written =
+            place.reached.as_ref().map(|key| [self.table.as_bytes(), &[0], key.as_slice()].concat());
+        let written = written.filter(|written| written.len() <= MAX_PLACE_BYTES);
+        let mut sql = format!("done = {}, at_key = ", if written.is_some() { place.done } else { 0 });
+        match written {
+            Some(written) => push_bytes(&mut sql, &written),
+            None => sql.push_str("NULL"),
         }
         sql
+    }
+
+    /// The beginning, if what is written is no place in this table.
+    fn place(&self, written: Option<&[u8]>, done: u64) -> Place {
+        let key =
+            |written: &[u8]| Some(written.strip_prefix(self.table.as_bytes())?.strip_prefix(&[0])?.to_vec());
+        written.and_then(key).map_or_else(Place::default, |key| Place { reached: Some(key), done })
     }
 }

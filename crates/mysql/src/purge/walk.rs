@@ -56,8 +56,8 @@ pub(crate) enum Mark {
 
 impl Mark {
     /// That a column is behind a mark. Before the first receipt there is none.
-    pub(crate) fn behind(self, column: &str, mark: &[u8]) -> String {
-        if mark.is_empty() { "TRUE".to_owned() } else { format!("{column} > {}", self.literal(mark)) }
+    pub(crate) fn behind(self, column: &str, mark: Option<&[u8]>) -> String {
+        mark.map_or_else(|| "TRUE".to_owned(), |mark| format!("{column} > {}", self.literal(mark)))
     }
 
     /// That a column is not behind a mark.
@@ -88,7 +88,7 @@ impl Receipts {
     }
 
     /// The statement that finds where a step ends, and how many receipts it looks at.
-    fn step_end(&self, after: &[u8]) -> String {
+    fn step_end(&self, after: Option<&[u8]>) -> String {
         let Self { table, mark, .. } = self;
         format!(
             "SELECT {}, COUNT(*) FROM (SELECT {mark} FROM {table} WHERE {} ORDER BY {mark} LIMIT {STEP_RECEIPTS}) AS step",
@@ -99,7 +99,7 @@ impl Receipts {
 
     /// The statement that finds which receipts of a consumer may go. A receipt whose message lies in the dead letters stays:
     /// replaying the letter relies on it.
-    fn expired_of(&self, consumer: &str, horizon: i64, after: &[u8], reached: &[u8]) -> String {
+    fn expired_of(&self, consumer: &str, horizon: i64, after: Option<&[u8]>, reached: &[u8]) -> String {
         let Self { table, mark, time, of_letter, .. } = self;
         format!(
             "SELECT {}, {} FROM {table} AS i WHERE {} AND i.{time} < {} AND NOT EXISTS (SELECT 1 FROM oncebox_dead AS d \
@@ -191,6 +191,11 @@ impl<'a> Walk<'a> {
         Ok(Self { store, pass, receipts, horizons, place, total, purged })
     }
 
+    /// The table that it walks over.
+    pub(super) fn table(&self) -> &str {
+        &self.receipts.table
+    }
+
     /// From where an earlier pass was left.
     pub(super) fn begin_at(&mut self, place: Place) {
         self.place = place;
@@ -264,7 +269,7 @@ impl<'a> Walk<'a> {
 
     /// Looks which receipts come next, and which of them may go. Locks nothing.
     async fn next_step(&self, txn: &mut MysqlTxn) -> StoreResult<Option<Step>> {
-        let after = self.place.reached.as_slice();
+        let after = self.place.reached.as_deref();
         let end = sqlx::raw_sql(AssertSqlSafe(self.receipts.step_end(after)));
         let end = end.fetch_one(&mut **txn).await.context(DOING)?;
         let Some(reached) = end.try_get_unchecked::<Option<Vec<u8>>, _>(0).context(DOING)? else {
@@ -281,7 +286,7 @@ impl<'a> Walk<'a> {
                 expired.insert(consumer.clone(), keys.context(DOING)?);
             }
         }
-        Ok(Some(Step { end: Place { reached, done }, expired }))
+        Ok(Some(Step { end: Place { reached: Some(reached), done }, expired }))
     }
 
     /// Deletes by key, after the horizon is written.

@@ -21,7 +21,7 @@ use super::support::{Database, consumer};
 
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 const OTHER: &str = "01890a5d-ac96-774b-bcce-b302099a8058";
-const ONE: AdoptedUse = AdoptedUse { consumers: 1, tenants: false };
+const ONE: AdoptedUse = AdoptedUse { consumers: 1, tenants: false, longest_consumer: 5 };
 const DUPLICATE_KEY: &str = "23000";
 
 /// A database with a table of effects, the application's own table of receipts, and a store that has adopted it.
@@ -146,6 +146,103 @@ async fn every_kind_of_uuid_column_knows_all_spellings() {
         assert_eq!(shop.apply("stock", &ids(&[ID, OTHER])).await, (vec![false, true], vec![]), "{kind}");
         assert_eq!(shop.texts(&format!("SELECT {read} FROM inbox ORDER BY 1 LIMIT 1")).await, [stored]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_that_are_there_say_how_they_are_written() {
+    for (kind, old) in [
+        ("BINARY(16)", "0x774BAC9601890A5DBCCEB302099A8057"),
+        ("BINARY(16)", "0x5D0A890196AC0B7FBCCEB302099A8057"),
+        ("CHAR(32)", "'01ARZ3NDEKTSV4RRFFQ69G5FAV'"),
+        ("VARBINARY(64)", "0x01890A5DAC96774BBCCEB302099A8057"),
+    ] {
+        let table = format!("CREATE TABLE inbox (id {kind} PRIMARY KEY); INSERT INTO inbox VALUES ({old})");
+        let shop = Shop::new(&table, adopt("inbox", "id")).await;
+        let findings = shop.store.check_adopted(ONE).await.unwrap();
+        assert!(findings[0].detail.contains("not written as oncebox would"), "{kind}: {findings:?}");
+    }
+    let mapping = adopt("inbox", "id").id_format("uuid-bytes".parse().unwrap());
+    let table = "CREATE TABLE inbox (id VARBINARY(64) PRIMARY KEY); INSERT INTO inbox VALUES (0x01890A5DAC96774BBCCEB302099A8057)";
+    let shop = Shop::new(table, mapping).await;
+    assert_eq!(shop.apply("stock", &ids(&[&ID.to_uppercase(), OTHER])).await, (vec![false, true], vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_goes_while_it_runs_is_noticed() {
+    let shop = Shop::new("CREATE TABLE inbox (id VARCHAR(100) PRIMARY KEY)", adopt("inbox", "id")).await;
+    assert_eq!(shop.apply("stock", &ids(&["a"])).await, (vec![true], vec![]));
+    shop.run("ALTER TABLE inbox DROP PRIMARY KEY").await;
+    for said in ["", "CREATE UNIQUE INDEX"] {
+        let error = claim(&shop.store, "stock", &ids(&["b"])).await.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Environment, "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    shop.run("CREATE UNIQUE INDEX once ON inbox (id)").await;
+    assert_eq!(shop.apply("stock", &ids(&["a", "b"])).await, (vec![false, true], vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_the_character_set_lacks_is_the_messages_fault() {
+    for set in ["latin1", "utf8mb3"] {
+        let table = format!("CREATE TABLE inbox (id VARCHAR(100) CHARACTER SET {set} PRIMARY KEY)");
+        let shop = Shop::new(&table, adopt("inbox", "id")).await;
+        let error = claim(&shop.store, "stock", &ids(&["a", "order-\u{1F4E6}"])).await.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Failed, "{set}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_name_nobody_are_known() {
+    let table = "CREATE TABLE inbox (id VARCHAR(100) PRIMARY KEY, consumer VARCHAR(100), tenant VARCHAR(100)); \
+         INSERT INTO inbox (id) VALUES ('a')";
+    let mapping = adopt("inbox", "id").consumer("consumer").unwrap().tenant("tenant").unwrap();
+    let shop = Shop::new(table, mapping).await;
+    assert_eq!(shop.apply("stock", &ids(&["a", "b"])).await, (vec![false, true], vec![]));
+    assert_eq!(shop.apply("stock", &[("acme", "a", &[])]).await, (vec![false], vec![0]), "of no tenant");
+    shop.run("CREATE TRIGGER t BEFORE INSERT ON inbox FOR EACH ROW SET NEW.id = LOWER(NEW.id)").await;
+    let findings = shop.store.check_adopted(ONE).await.unwrap();
+    assert!(findings.iter().any(|finding| finding.detail.contains("its trigger t")), "{findings:?}");
+    let mapping = adopt("inbox", "id").consumer("consumer").unwrap();
+    let narrow = "CREATE TABLE inbox (id VARCHAR(100) PRIMARY KEY, consumer VARCHAR(4) NOT NULL)";
+    let shop = Shop::new(narrow, mapping).await;
+    let error = claim(&shop.store, "stock", &ids(&["a"])).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Environment, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_id_is_a_place_like_any_other() {
+    let table = "CREATE TABLE inbox (id VARCHAR(100) PRIMARY KEY, at DATETIME); INSERT INTO inbox VALUES ('', '2001-02-03')";
+    let mapping = adopt("inbox", "id").processed_at("at").unwrap();
+    let shop = Shop::new(table, mapping.clone()).await;
+    let from = CopyFrom { adopt: &mapping, consumer: Some(&consumer()), dry_run: true };
+    let (mut next, mut pages) = (Some(PageMark::default()), 0);
+    while let Some(page) = next.filter(|_| pages < 5) {
+        next = shop.store.copy_receipts(from, &page).await.unwrap().next;
+        pages += 1;
+    }
+    assert_eq!(pages, 2);
+    assert_eq!(shop.purge().await.receipts, 1);
+    // A place in another table is none in this one.
+    shop.run(
+        "UPDATE oncebox_purge SET at_key = 0xFFFEFD, done = 7; INSERT INTO inbox VALUES ('a', '2001-02-03')",
+    )
+    .await;
+    assert_eq!(shop.purge().await.receipts, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timestamp_is_written_in_the_time_zone_of_the_session() {
+    let table = "CREATE TABLE inbox (id VARCHAR(100) PRIMARY KEY, at TIMESTAMP NULL)";
+    let shop = Shop::new(table, adopt("inbox", "id").processed_at("at").unwrap()).await;
+    let mut conn = shop.connect().await;
+    sqlx::raw_sql("SET time_zone = '+05:00'").execute(&mut conn).await.unwrap();
+    let mut tx = conn.begin().await.unwrap();
+    let key = ReceiptKey::of(&consumer(), &Tenant::none(), &MessageId::new("a").unwrap());
+    let claims = [Claim { key, tenant: "", message_id: "a", set: &[] }];
+    assert_eq!(shop.store.claim_within(&mut tx, &consumer(), &claims).await.unwrap(), [true]);
+    tx.commit().await.unwrap();
+    let off = shop.texts("SELECT id FROM inbox WHERE ABS(TIMESTAMPDIFF(SECOND, at, NOW())) > 600").await;
+    assert_eq!(off, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox::Selector;
 use oncebox::sqlite::SqliteStore;
-use oncebox::store::{ErrorClass, StoreError};
+use oncebox::store::{Adopt, ErrorClass, StoreError};
 use oncebox::{Backoff, BatchBounds, Inbox, Message, Monitor, OnFailure, RetryPolicy};
 use sqlx::SqliteConnection;
 
@@ -74,6 +74,24 @@ async fn a_wrong_environment_halts_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_in_everybodys_way_parks_nothing() {
     nothing_is_parked_and_it_heals(ErrorClass::Transient, OnFailure::Park).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_takes_nothing_of_a_topic_is_not_fed_it() {
+    let fixture = Fixture::new().await;
+    fixture.execute("CREATE TABLE taken (id CHAR(32) PRIMARY KEY)").await;
+    let adopt = Adopt::table("taken", "id").unwrap();
+    let store = SqliteStore::builder(&fixture.url).adopt(adopt).connect().await.unwrap();
+    let monitor = Monitor::default();
+    let inbox = Inbox::new("test", store).unwrap().id(Selector::Header("id".into()));
+    let worker = inbox.monitor(monitor.clone()).each(record_effect);
+    let partition = Partition::open(&worker).await;
+    // They are no UUIDs, and the column holds nothing else.
+    partition.push((0..100).map(|i| record(i, &format!("m{i}"), &format!("k{i}"))));
+    eventually("it is red", || red(&monitor)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(fixture.dead().await.len() <= 10, "{:?}", fixture.dead().await);
+    assert_eq!(partition.stream.stopped(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

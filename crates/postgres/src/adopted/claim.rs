@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{
-    AdoptedBatch, AdoptedRow, Claim, ErrorClass, IdKind, Refused, StoreError, StoreResult, StoredId,
+    AdoptedBatch, AdoptedRow, Claim, ErrorClass, IdKind, Met, Refused, StoreError, StoreResult, StoredId,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -31,7 +31,11 @@ pub(crate) async fn claim(
     }
     adopted.ensure_only(consumer)?;
     let table = adopted.table(store).await?;
-    claim_in(store, &table, conn, consumer, claims).await.map_err(|error| adopted.look_again_after(error))
+    adopted.ensure_holds(&table, consumer)?;
+    match claim_in(store, &table, conn, consumer, claims).await {
+        Err(error) => Err(adopted.look_again_after(store, error).await),
+        claimed => claimed,
+    }
 }
 
 /// [`claim`] in a transaction of somebody else.
@@ -70,20 +74,20 @@ async fn claim_in(
             written.insert(taken(table.id, &row).context(DOING)?);
         }
     }
-    let mut others = HashMap::new();
+    let mut met_by = HashMap::new();
     let known = batch.known(&written);
     if !known.is_empty() {
         let sent: Vec<_> = known.iter().map(|place| &batch.rows[*place]).collect();
-        let query = keyed(store, table, &table.statements.others, &sent).bind(consumer.as_str());
+        let query = keyed(store, table, &table.statements.met, &sent).bind(consumer.as_str());
         for row in query.fetch_all(conn).await.context_of_user("comparing receipts")? {
-            let (ord, other) = other(&row).context("comparing receipts")?;
+            let (ord, met) = met(&row).context("comparing receipts")?;
             if let Some(place) = usize::try_from(ord - 1).ok().and_then(|nth| known.get(nth)) {
-                others.insert(*place, other);
+                met_by.insert(*place, met);
             }
         }
     }
     let changed = |why| StoreError::new(ErrorClass::Environment, DOING, why);
-    batch.answer(&table.adopt, &written, &others).map_err(changed)
+    batch.answer(&table.adopt, &written, &met_by).map_err(changed)
 }
 
 /// Writes a receipt, or makes the one that exists as young as a new one.
@@ -105,12 +109,11 @@ pub(crate) async fn renew(
             format!("the table {} cannot hold the receipt of message {:?}", table.adopt, claim.message_id);
         return Err(StoreError::new(ErrorClass::Failed, doing, why));
     }
-    bound(store, &table, &table.statements.renew, consumer, &rows)
-        .execute(&mut **txn)
-        .await
-        .context_of_user(doing)
-        .map_err(|error| adopted.look_again_after(error))?;
-    Ok(())
+    let renew = bound(store, &table, &table.statements.renew, consumer, &rows);
+    match renew.execute(&mut **txn).await.context_of_user(doing) {
+        Err(error) => Err(adopted.look_again_after(store, error).await),
+        Ok(_) => Ok(()),
+    }
 }
 
 /// All parameters of a statement that writes.
@@ -133,10 +136,10 @@ fn bound<'q>(
 fn keyed<'q>(store: &PgStore, table: &Table, sql: &str, rows: &[&AdoptedRow<'q>]) -> Query<'q> {
     let query = store.query(AssertSqlSafe(sql.to_owned()));
     let query = match table.id {
-        IdKind::Uuid | IdKind::UuidBytes => {
-            query.bind(rows.iter().map(|row| uuid(&row.id)).collect::<Vec<_>>())
+        IdKind::Uuid => query.bind(rows.iter().map(|row| uuid(&row.id)).collect::<Vec<_>>()),
+        IdKind::UuidBytes | IdKind::Bytes { .. } => {
+            query.bind(rows.iter().map(|row| bytes(&row.id)).collect::<Vec<_>>())
         }
-        IdKind::Bytes { .. } => query.bind(rows.iter().map(|row| bytes(&row.id)).collect::<Vec<_>>()),
         IdKind::Text { .. } | IdKind::UuidHex => {
             query.bind(rows.iter().map(|row| text(&row.id)).collect::<Vec<_>>())
         }
@@ -164,14 +167,19 @@ fn taken(id: IdKind, row: &PgRow) -> sqlx::Result<(StoredId, String)> {
 /// The id in the first column.
 pub(super) fn stored_id(id: IdKind, row: &PgRow) -> sqlx::Result<StoredId> {
     Ok(match id {
-        IdKind::Uuid | IdKind::UuidBytes => StoredId::Uuid(row.try_get(0)?),
-        IdKind::Bytes { .. } => StoredId::Bytes(row.try_get(0)?),
+        IdKind::Uuid => StoredId::Uuid(row.try_get(0)?),
+        IdKind::UuidBytes | IdKind::Bytes { .. } => StoredId::Bytes(row.try_get(0)?),
         IdKind::Text { .. } | IdKind::UuidHex => StoredId::Text(row.try_get(0)?),
     })
 }
 
-/// The place of a claim that met another message's receipt, and whose that is.
-fn other(row: &PgRow) -> sqlx::Result<(i64, String)> {
-    let [id, consumer, tenant]: [String; 3] = [row.try_get(1)?, row.try_get(2)?, row.try_get(3)?];
-    Ok((row.try_get(0)?, format!("{id:?} of tenant {tenant:?} and consumer {consumer}")))
+/// The place of a claim that the table did not take, and whose receipt is there.
+fn met(row: &PgRow) -> sqlx::Result<(i64, Met)> {
+    let text = |at: usize| row.try_get::<Option<String>, _>(at).map(Option::unwrap_or_default);
+    let met = if row.try_get(4)? {
+        Met::Own
+    } else {
+        Met::Other(format!("{:?} of tenant {:?} and consumer {:?}", text(1)?, text(3)?, text(2)?))
+    };
+    Ok((row.try_get(0)?, met))
 }

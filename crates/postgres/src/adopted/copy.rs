@@ -115,7 +115,10 @@ impl<'f> Source<'f> {
         };
         let time = adopt.processed_at_column().filter(|_| adopt.is_purged(&table.found)).map_or_else(
             || "NULL::bigint".to_owned(),
-            |name| format!("(extract(epoch FROM {}::timestamptz) * 1000000)::bigint", column(name)),
+            |name| {
+                let time = column(name);
+                format!("CASE WHEN isfinite({time}) THEN (extract(epoch FROM {time}::timestamptz) * 1000000)::bigint END")
+            },
         );
         let select = format!(
             "SELECT {}::{}, {}, {}, {time} FROM ONLY {} i",
@@ -167,6 +170,7 @@ impl<'f> Source<'f> {
         };
         let rows = query.persistent(false).fetch_all(&mut *conn).await.context(DOING)?;
         let mut copied = CopiedPage { seen: rows.len() as u64, ..CopiedPage::default() };
+        copied.uuids = self.table.id.is_uuid();
         copied.next = (end < total).then(|| PageMark::number(end));
         copied.progress = (end.min(total).unsigned_abs(), total.unsigned_abs());
         let mut receipts = Vec::with_capacity(rows.len());

@@ -2,38 +2,51 @@
 
 use oncebox_core::store::{
     Adopt, AdoptedUse, ErrorClass, Finding, FindingLevel, FoundColumn, FoundTable, IdKind, StoreError,
-    StoreResult,
+    StoreResult, StoredId,
 };
-use sqlx::Row;
 use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row};
 
 use super::Table;
-use super::statements::{ColumnType, Statements};
+use super::claim::stored_id;
+use super::statements::{ColumnType, Statements, native};
 use crate::classify::Context;
+use crate::quote::identifier;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
 
 const DOING: &str = "looking at the adopted table";
 
 const RELATION: &str = "SELECT c.oid::bigint, c.relkind::text, has_table_privilege(c.oid, 'SELECT'), \
-         has_table_privilege(c.oid, 'INSERT'), has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE') \
+         has_table_privilege(c.oid, 'INSERT'), has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE'), \
+         c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid), \
+         EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type IN ('2', '3') AND r.ev_enabled <> 'D'), \
+         (SELECT min(t.tgname::text) FROM pg_trigger t \
+          WHERE t.tgrelid = c.oid AND t.tgtype & 7 = 7 AND NOT t.tgisinternal AND t.tgenabled <> 'D') \
      FROM pg_class c WHERE c.oid = to_regclass($1)";
 
 /// The type without its modifier, as a cast takes it; and for a domain what it is made of.
 const COLUMNS: &str = "SELECT a.attname::text, NOT (a.attnotnull OR t.typnotnull), \
          a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL, format_type(a.atttypid, -1), \
          CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, -1) ELSE format_type(a.atttypid, -1) END, \
-         CASE t.typtype WHEN 'd' THEN t.typtypmod ELSE a.atttypmod END \
+         CASE t.typtype WHEN 'd' THEN t.typtypmod ELSE a.atttypmod END, \
+         a.attgenerated <> '' OR a.attidentity = 'a' \
      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid \
      WHERE a.attrelid = $1::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// Only what ON CONFLICT can rely on: over all rows, at once, on plain columns.
+/// Rows that are looked at to learn how ids are written.
+const SAMPLE_ROWS: u32 = 300;
+
+/// Only what ON CONFLICT can rely on: over all rows, at once, on plain columns; and equal where the column holds two ids to be
+/// equal.
 const KEYS: &str = "SELECT array_agg(a.attname::text ORDER BY k.nth) \
      FROM pg_index x CROSS JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY AS k(attnum, nth) \
      JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = k.attnum \
      WHERE x.indrelid = $1::bigint::oid AND x.indisunique AND x.indimmediate AND x.indisvalid AND x.indisready \
          AND x.indpred IS NULL AND x.indexprs IS NULL AND k.nth <= x.indnkeyatts \
-     GROUP BY x.indexrelid";
+     GROUP BY x.indexrelid \
+     HAVING bool_and(x.indcollation[(k.nth - 1)::int] = a.attcollation OR NOT EXISTS (SELECT FROM pg_collation o \
+         WHERE o.oid IN (x.indcollation[(k.nth - 1)::int], a.attcollation) AND NOT o.collisdeterministic))";
 
 /// A column of the mapping, with its type.
 struct Column {
@@ -69,7 +82,7 @@ pub(super) async fn table(store: &PgStore, adopt: &Adopt) -> StoreResult<Table> 
     let refused =
         |why: String| StoreError::new(ErrorClass::Environment, format!("using the table {adopt}"), why);
     let looked = look(store, adopt).await?.map_err(|finding| refused(finding.detail))?;
-    let usage = AdoptedUse { consumers: 1, tenants: false };
+    let usage = AdoptedUse { consumers: 1, tenants: false, longest_consumer: 0 };
     let errors: Vec<_> = adopt
         .judge(&looked.found, usage, '"')
         .into_iter()
@@ -139,38 +152,102 @@ async fn look_in(store: &PgStore, txn: &mut PgTxn, adopt: &Adopt) -> StoreResult
             "it is no table but a view, a foreign table or something else: name the table".to_owned(),
         );
     }
+    if relation.try_get(6).context(DOING)? {
+        return wrong(
+            "other tables inherit from it, and its unique key does not hold in them: name a table without children"
+                .to_owned(),
+        );
+    }
+    if relation.try_get(7).context(DOING)? {
+        return wrong(
+            "a rule rewrites what is written to it, and ON CONFLICT does not go with rules: drop the rule, or name the table that \
+             it writes to"
+                .to_owned(),
+        );
+    }
     let rows = store.query(COLUMNS).bind(oid).fetch_all(&mut **txn).await.context(DOING)?;
     let columns: Vec<Column> = rows.iter().map(column).collect::<sqlx::Result<_>>().context(DOING)?;
     let rows = store.query(KEYS).bind(oid).fetch_all(&mut **txn).await.context(DOING)?;
     let keys = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().context(DOING)?;
     let named = |name: &str| columns.iter().find(|column| column.found.name == name);
-    let id = named(adopt.message_id_column()).map_or_else(|| Err("none".to_owned()), id_kind);
+    let by_type = named(adopt.message_id_column()).map_or_else(|| Err("none".to_owned()), id_kind);
     let no_purge = adopt.processed_at_column().and_then(named).and_then(no_time);
     let missing_rights = missing_rights(&relation, adopt).context(DOING)?;
+    let complete = adopt.columns().all(|name| named(name).is_some());
+    let (sample, undated) = match &by_type {
+        Ok(kind) if complete && relation.try_get(2).context(DOING)? => {
+            sample(store, txn, adopt, *kind).await.context(DOING)?
+        }
+        _ => (Vec::new(), false),
+    };
+    let trigger: Option<String> = relation.try_get(8).context(DOING)?;
+    let warnings = trigger.map(|name| {
+        format!(
+            "its trigger {name} runs before each row: if it drops or changes receipts, the lanes stand still"
+        )
+    });
     let found = FoundTable {
         columns: columns.iter().map(|column| column.found.clone()).collect(),
         keys,
-        id,
+        id: adopt.id_kind(by_type),
         no_purge,
         missing_rights,
+        sample,
+        undated,
+        warnings: warnings.into_iter().collect(),
     };
     Ok(Ok(Looked { found, columns }))
 }
 
+/// Ids of some rows, and whether one of them has no time.
+async fn sample(
+    store: &PgStore,
+    txn: &mut PgTxn,
+    adopt: &Adopt,
+    kind: IdKind,
+) -> sqlx::Result<(Vec<StoredId>, bool)> {
+    let id = identifier(adopt.message_id_column());
+    let undated = adopt
+        .processed_at_column()
+        .map_or_else(|| "false".to_owned(), |column| format!("{} IS NULL", identifier(column)));
+    let sql = format!(
+        "SELECT {id}::{}, {undated} FROM {} WHERE {id} IS NOT NULL LIMIT {SAMPLE_ROWS}",
+        native(kind),
+        adopt.quoted('"')
+    );
+    let rows = store.query(AssertSqlSafe(sql)).persistent(false).fetch_all(&mut **txn).await?;
+    let ids = rows.iter().map(|row| stored_id(kind, row)).collect::<sqlx::Result<_>>()?;
+    let undated: Vec<bool> = rows.iter().map(|row| row.try_get(1)).collect::<sqlx::Result<_>>()?;
+    Ok((ids, undated.contains(&true)))
+}
+
 fn column(row: &PgRow) -> sqlx::Result<Column> {
-    Ok(Column {
-        found: FoundColumn { name: row.try_get(0)?, nullable: row.try_get(1)?, filled: row.try_get(2)? },
-        cast: row.try_get(3)?,
-        base: row.try_get(4)?,
-        modifier: row.try_get(5)?,
-    })
+    let (base, modifier): (String, i32) = (row.try_get(4)?, row.try_get(5)?);
+    let text = matches!(base_name(&base), "text" | "citext" | "character varying" | "bpchar" | "name");
+    let found = FoundColumn {
+        name: row.try_get(0)?,
+        nullable: row.try_get(1)?,
+        filled: row.try_get(2)?,
+        generated: row.try_get(6)?,
+        text,
+        max_chars: max_chars(modifier).filter(|_| text),
+    };
+    Ok(Column { found, cast: row.try_get(3)?, base, modifier })
+}
+
+/// An extension's type is named with its schema where that is not in the search path.
+fn base_name(base: &str) -> &str {
+    base.rsplit('.').next().unwrap_or_default()
 }
 
 /// The modifier of a text type is its length and four.
+fn max_chars(modifier: i32) -> Option<u32> {
+    u32::try_from(modifier - 4).ok().filter(|most| *most > 0)
+}
+
 fn id_kind(column: &Column) -> Result<IdKind, String> {
-    let max_chars = u32::try_from(column.modifier - 4).ok().filter(|most| *most > 0);
-    // An extension's type is named with its schema where that is not in the search path.
-    match column.base.rsplit('.').next().unwrap_or_default() {
+    let max_chars = max_chars(column.modifier);
+    match base_name(&column.base) {
         "text" | "citext" => Ok(IdKind::Text { max_chars: None, padded: false }),
         "character varying" => Ok(IdKind::Text { max_chars, padded: false }),
         "bpchar" => Ok(IdKind::Text { max_chars, padded: true }),

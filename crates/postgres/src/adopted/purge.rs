@@ -22,14 +22,16 @@ pub(crate) async fn receipts(store: &PgStore, consumers: usize) -> StoreResult<O
     let consumer = adopt
         .consumer_column()
         .map_or_else(|| "h.consumer".to_owned(), |name| format!("{}::text", column(name)));
-    let tenant =
-        adopt.tenant_column().map_or_else(|| "''".to_owned(), |name| format!("{}::text", column(name)));
+    let tenant = adopt
+        .tenant_column()
+        .map_or_else(|| "''".to_owned(), |name| format!("coalesce({}::text, '')", column(name)));
     let id = column(adopt.message_id_column());
     // A dead letter has its id as the message spelled it.
     let of_letter = match table.id {
         IdKind::Text { .. } => format!("d.message_id = {id}::text"),
         IdKind::Bytes { .. } => format!("convert_to(d.message_id, 'UTF8') = {id}"),
-        IdKind::Uuid | IdKind::UuidHex | IdKind::UuidBytes => {
+        IdKind::UuidBytes => format!("replace(lower(d.message_id), '-', '') = encode({id}, 'hex')"),
+        IdKind::Uuid | IdKind::UuidHex => {
             format!("replace(lower(d.message_id), '-', '') = replace({id}::text, '-', '')")
         }
     };

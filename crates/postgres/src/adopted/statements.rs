@@ -16,8 +16,8 @@ pub(super) struct Statements {
     pub(super) insert: String,
     /// The same, but a receipt that is there becomes young again.
     pub(super) renew: String,
-    /// The receipts that belong to other messages: `$1` ids, `$2` tenants, `$3` consumer.
-    pub(super) others: String,
+    /// The receipts that stand in the way, and whether they are the same message's: `$1` ids, `$2` tenants, `$3` consumer.
+    pub(super) met: String,
 }
 
 impl Statements {
@@ -80,15 +80,17 @@ impl Statements {
             }
             _ => format!("{id_column}::{native} = c.id"),
         };
-        let same_name = |column: Option<&str>, value: &str| {
+        // NULL is no tenant, and whose receipt it is that names no consumer the key has decided.
+        let same_name = |column: Option<&str>, none: &str, value: &str| {
             column.map_or_else(String::new, |column| {
-                format!(" AND i.{}::text COLLATE \"C\" = {value} COLLATE \"C\"", identifier(column))
+                let column = identifier(column);
+                format!(" AND coalesce(i.{column}::text, {none}) COLLATE \"C\" = {value} COLLATE \"C\"")
             })
         };
         let same = format!(
             "{same_id}{}{}",
-            same_name(adopt.consumer_column(), "$3::text"),
-            same_name(adopt.tenant_column(), "c.tenant")
+            same_name(adopt.consumer_column(), "$3::text", "$3::text"),
+            same_name(adopt.tenant_column(), "''", "c.tenant")
         );
         let meets: Vec<_> = key
             .iter()
@@ -98,10 +100,10 @@ impl Statements {
                 format!("i.{} = {value}", identifier(column))
             })
             .collect();
-        let others = format!(
-            "SELECT c.ord, {id_column}::text, {consumer}, {tenant} \
+        let met = format!(
+            "SELECT c.ord, {id_column}::text, {consumer}, {tenant}, ({same}) IS TRUE \
              FROM unnest($1::{array}, $2::text[]) WITH ORDINALITY AS c(id, tenant, ord) JOIN {table} i ON {} \
-             WHERE $3::text IS NOT NULL AND ({same}) IS NOT TRUE",
+             WHERE $3::text IS NOT NULL",
             meets.join(" AND ")
         );
         let mine = same.replace("c.id", &format!("excluded.{}::{native}", identifier(message_id)));
@@ -116,15 +118,15 @@ impl Statements {
             None => format!("{insert} DO NOTHING"),
         };
         let insert = format!("{insert} DO NOTHING RETURNING {id_column}::{native}, {returned_tenant}");
-        Self { insert, renew, others }
+        Self { insert, renew, met }
     }
 }
 
 /// The type that ids travel as.
 pub(super) fn native(id: IdKind) -> &'static str {
     match id {
-        IdKind::Uuid | IdKind::UuidBytes => "uuid",
-        IdKind::Bytes { .. } => "bytea",
+        IdKind::Uuid => "uuid",
+        IdKind::UuidBytes | IdKind::Bytes { .. } => "bytea",
         IdKind::Text { .. } | IdKind::UuidHex => "text",
     }
 }

@@ -18,7 +18,7 @@ const STEP_PAGES: i64 = 64;
 /// The tables that hold receipts: one, or the partitions.
 const TABLES: &str = "SELECT c.oid::regclass::text, pg_relation_size(c.oid) / current_setting('block_size')::bigint \
      FROM pg_class c WHERE c.relkind = 'r' AND (c.oid = to_regclass($1) \
-         OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass($1))) \
+         OR c.oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))) \
      ORDER BY c.oid";
 
 /// Where the receipts are, and which of them may go.

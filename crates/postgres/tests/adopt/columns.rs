@@ -58,6 +58,40 @@ async fn bytes_hold_any_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_format_says_what_the_type_does_not() {
+    let upper = ID.to_uppercase();
+    for (kind, format, old) in [
+        ("bytea", "uuid-bytes", format!("uuid_send('{ID}')")),
+        ("text", "uuid", format!("'{ID}'")),
+        ("varchar(32)", "hex", format!("'{}'", ID.replace('-', ""))),
+    ] {
+        let table = format!(
+            "CREATE TABLE inbox (id {kind} PRIMARY KEY, at timestamptz DEFAULT now() - interval '2 days'); \
+             INSERT INTO inbox VALUES ({old})"
+        );
+        let mapping = adopt("inbox", "id").processed_at("at").unwrap().id_format(format.parse().unwrap());
+        let shop = Shop::new(&table, mapping).await;
+        let other = ID.replace('7', "8");
+        assert_eq!(
+            shop.apply("stock", &ids(&[&upper, &other])).await,
+            (vec![false, true], vec![]),
+            "{kind} {format}"
+        );
+        assert_eq!(shop.apply("stock", &ids(&[&other])).await, (vec![false], vec![]), "{kind} {format}");
+        assert_eq!(shop.purge(Duration::from_secs(86_400)).await.receipts, 1, "{kind} {format}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_name_nobody_are_known() {
+    let table = "CREATE TABLE inbox (id text PRIMARY KEY, consumer text, tenant text); INSERT INTO inbox VALUES ('a')";
+    let mapping = adopt("inbox", "id").consumer("consumer").unwrap().tenant("tenant").unwrap();
+    let shop = Shop::new(table, mapping).await;
+    assert_eq!(shop.apply("stock", &ids(&["a", "b"])).await, (vec![false, true], vec![]));
+    assert_eq!(shop.apply("stock", &[("acme", "a", &[])]).await, (vec![false], vec![0]), "of no tenant");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_without_the_consumer_serves_one() {
     let table = "CREATE TABLE inbox (id text PRIMARY KEY, consumer text)";
     let shop = Shop::new(table, adopt("inbox", "id").consumer("consumer").unwrap()).await;
@@ -137,6 +171,18 @@ async fn receipts_of_dead_letters_stay_however_they_are_spelled() {
     shop.store.commit(txn, None).await.unwrap();
     assert_eq!(shop.purge(Duration::from_secs(86_400)).await.receipts, 0);
     assert_eq!(shop.apply("stock", &ids(&[ID])).await, (vec![false], vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_of_partitions_are_purged() {
+    let table = "CREATE TABLE inbox (id text PRIMARY KEY, at timestamptz) PARTITION BY HASH (id); \
+         CREATE TABLE inbox_0 PARTITION OF inbox FOR VALUES WITH (MODULUS 1, REMAINDER 0) PARTITION BY HASH (id); \
+         CREATE TABLE inbox_0_0 PARTITION OF inbox_0 FOR VALUES WITH (MODULUS 1, REMAINDER 0); \
+         INSERT INTO inbox VALUES ('old', now() - interval '2 days')";
+    let shop = Shop::new(table, adopt("inbox", "id").processed_at("at").unwrap()).await;
+    assert_eq!(shop.apply("stock", &ids(&["old", "new"])).await, (vec![false, true], vec![]));
+    assert_eq!(shop.purge(Duration::from_secs(86_400)).await.receipts, 1);
+    assert_eq!(shop.texts("SELECT id FROM inbox").await, ["new"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

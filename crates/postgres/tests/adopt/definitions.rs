@@ -5,7 +5,7 @@ use oncebox_postgres::PgStore;
 
 use super::{Shop, adopt, claim, ids};
 
-const ONE: AdoptedUse = AdoptedUse { consumers: 1, tenants: false };
+const ONE: AdoptedUse = AdoptedUse { consumers: 1, tenants: false, longest_consumer: 5 };
 
 async fn errors_of(tables: &str, mapping: Adopt) -> Vec<String> {
     let shop = Shop::new(tables, mapping).await;
@@ -25,12 +25,59 @@ async fn a_table_that_will_not_do_is_refused_with_the_reason() {
         ("CREATE TABLE inbox (id text); CREATE UNIQUE INDEX ON inbox (id) WHERE id > 'a'", once),
         ("CREATE TABLE inbox (id text); CREATE UNIQUE INDEX ON inbox (lower(id))", once),
         ("CREATE TABLE inbox (id text UNIQUE DEFERRABLE INITIALLY IMMEDIATE)", once),
+        // A key that is equal where the column is not, or the other way round, tells no copies.
+        (
+            "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false); \
+             CREATE TABLE inbox (id text); CREATE UNIQUE INDEX ON inbox (id COLLATE ci)",
+            once,
+        ),
+        (
+            "CREATE TABLE inbox (id text PRIMARY KEY); CREATE TABLE inbox_old () INHERITS (inbox)",
+            "other tables inherit from it",
+        ),
+        (
+            "CREATE TABLE inbox (id text PRIMARY KEY); CREATE RULE skip AS ON INSERT TO inbox DO INSTEAD NOTHING",
+            "a rule",
+        ),
+        ("CREATE TABLE inbox (id text GENERATED ALWAYS AS ('a') STORED PRIMARY KEY)", "is generated"),
+        // 16 bytes of a UUID are not the bytes of its text.
+        (
+            "CREATE TABLE inbox (id bytea PRIMARY KEY); INSERT INTO inbox SELECT uuid_send(gen_random_uuid())",
+            "not written as oncebox would",
+        ),
         ("CREATE TABLE inbox (id int PRIMARY KEY)", "of type integer"),
         ("CREATE TABLE inbox (id text PRIMARY KEY, kind text NOT NULL)", "set = { kind ="),
     ] {
         let errors = errors_of(tables, adopt("inbox", "id")).await;
         assert!(errors.len() == 1 && errors[0].contains(said), "{tables}: {errors:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_column_for_consumers_must_hold_their_names() {
+    let mapping = || adopt("inbox", "id").consumer("consumer").unwrap();
+    for (kind, said) in
+        [("integer", "holds no text"), ("uuid", "holds no text"), ("varchar(4)", "4 characters")]
+    {
+        let table = format!("CREATE TABLE inbox (id text PRIMARY KEY, consumer {kind})");
+        let errors = errors_of(&table, mapping()).await;
+        assert!(errors.len() == 1 && errors[0].contains(said), "{kind}: {errors:?}");
+        let shop = Shop::new(&table, mapping()).await;
+        let error = shop.claim("stock", &ids(&["a"])).await.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Environment, "no message is to blame: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_worth_a_look_is_told() {
+    let table = "CREATE TABLE inbox (id text PRIMARY KEY, at timestamptz); INSERT INTO inbox VALUES ('a', NULL); \
+         CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; \
+         CREATE TRIGGER t BEFORE INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION f()";
+    let shop = Shop::new(table, adopt("inbox", "id").processed_at("at").unwrap()).await;
+    let findings = shop.store.check_adopted(ONE).await.unwrap();
+    let said: Vec<_> = findings.iter().map(|finding| finding.detail.as_str()).collect();
+    assert!(said.iter().any(|said| said.contains("its trigger t")), "{said:?}");
+    assert!(said.iter().any(|said| said.contains("some rows have no at")), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +88,11 @@ async fn a_table_that_does_is_described() {
          CREATE UNIQUE INDEX ON shop.inbox (id, consumer) INCLUDE (at)";
     let mapping = adopt("shop.inbox", "id").consumer("consumer").unwrap().processed_at("at").unwrap();
     let shop = Shop::new(tables, mapping).await;
-    let findings = shop.store.check_adopted(AdoptedUse { consumers: 2, tenants: false }).await.unwrap();
+    let findings = shop
+        .store
+        .check_adopted(AdoptedUse { consumers: 2, tenants: false, longest_consumer: 5 })
+        .await
+        .unwrap();
     let lines: Vec<_> = findings.iter().map(|f| (f.level, f.detail.as_str())).collect();
     assert_eq!(
         lines,
@@ -89,6 +140,20 @@ async fn a_table_that_is_wrong_stops_everything_until_it_is_mended() {
     trouble("CREATE UNIQUE INDEX").await;
     shop.run("CREATE UNIQUE INDEX ON inbox (id)").await;
     assert_eq!(shop.apply("stock", &ids(&["a", "b"])).await, (vec![false, true], vec![]));
+    // A column that nothing fills.
+    shop.run("ALTER TABLE inbox ADD kind text DEFAULT ''; ALTER TABLE inbox ALTER kind SET NOT NULL, ALTER kind DROP DEFAULT")
+        .await;
+    trouble("nothing fills the column kind").await;
+    shop.run("ALTER TABLE inbox DROP kind").await;
+    // A trigger that drops what is written: what is not there is not known.
+    shop.run(
+        "CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
+         CREATE TRIGGER t BEFORE INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION drop_it()",
+    )
+    .await;
+    let error = shop.claim("stock", &ids(&["c"])).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Environment, "{error}");
+    assert_eq!(shop.apply("stock", &ids(&["a"])).await, (vec![false], vec![]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -95,9 +95,9 @@ async fn nothing_slips_past_a_switch_under_load() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_can_ask_for_is_skipped() {
-    let table = "CREATE TABLE inbox (id text, consumer text, UNIQUE (id, consumer)); \
-         INSERT INTO inbox VALUES ('a', 'stock'), ('', 'stock'), (repeat('x', 513), 'stock'), ('a', 'on paid')";
-    let mapping = adopt("inbox", "id").consumer("consumer").unwrap();
+    let table = "CREATE TABLE inbox (id text, consumer text, at timestamptz, UNIQUE (id, consumer)); \
+         INSERT INTO inbox VALUES ('a', 'stock', 'infinity'), ('', 'stock', now()), (repeat('x', 513), 'stock', now()), ('a', 'on paid', now())";
+    let mapping = adopt("inbox", "id").consumer("consumer").unwrap().processed_at("at").unwrap();
     let shop = Shop::new(table, mapping.clone()).await;
     let from = CopyFrom { adopt: &mapping, consumer: None, dry_run: false };
     let copied = shop.store.copy_receipts(from, &PageMark::default()).await.unwrap();

@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{
-    AdoptedBatch, AdoptedRow, Claim, ErrorClass, IdKind, Refused, StoreError, StoreResult, StoredId,
+    AdoptedBatch, AdoptedRow, Claim, ErrorClass, IdKind, Met, Refused, StoreError, StoreResult, StoredId,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 
 use super::{Adopted, Table};
 use crate::claim::ensure_transaction;
-use crate::classify::Context;
+use crate::classify::{Context, class_of_statement};
 use crate::store::{Query, SqliteStore};
 use crate::txn::SqliteTxn;
 
@@ -30,7 +30,11 @@ pub(crate) async fn claim(
     }
     adopted.ensure_only(consumer)?;
     let table = adopted.table(store).await?;
-    claim_in(&table, conn, consumer, claims).await.map_err(|error| adopted.look_again_after(error))
+    adopted.ensure_holds(&table, consumer)?;
+    match claim_in(&table, conn, consumer, claims).await {
+        Err(error) => Err(adopted.look_again_after(store, error).await),
+        claimed => claimed,
+    }
 }
 
 /// [`claim`] in a transaction of somebody else.
@@ -62,25 +66,33 @@ async fn claim_in(
     let mut written = HashSet::with_capacity(batch.rows.len());
     if !batch.rows.is_empty() {
         let insert = bound(&table.statements.insert, consumer, batch.rows.iter());
-        for row in insert.fetch_all(&mut *conn).await.context(DOING)? {
+        let inserted = match insert.fetch_all(&mut *conn).await {
+            Ok(rows) => rows,
+            // The values of a message may be what the table does not take, or a trigger of the application.
+            Err(error) => {
+                let class = class_of_statement(conn, &table.statements.insert, &error).await;
+                return Err(StoreError::new(class, DOING, error));
+            }
+        };
+        for row in inserted {
             let tenant: String = row.try_get(1).context(DOING)?;
             written.insert((stored_id(table.id, &row).context(DOING)?, tenant));
         }
     }
-    let mut others = HashMap::new();
+    let mut met_by = HashMap::new();
     let known = batch.known(&written);
     if !known.is_empty() {
         let sent = known.iter().map(|place| &batch.rows[*place]);
-        let query = bound(&table.statements.others, consumer, sent);
+        let query = bound(&table.statements.met, consumer, sent);
         for row in query.fetch_all(conn).await.context(DOING)? {
-            let (nth, other) = other(&row).context(DOING)?;
+            let (nth, met) = met(&row).context(DOING)?;
             if let Some(place) = usize::try_from(nth).ok().and_then(|nth| known.get(nth)) {
-                others.insert(*place, other);
+                met_by.insert(*place, met);
             }
         }
     }
     let changed = |why| StoreError::new(ErrorClass::Environment, DOING, why);
-    batch.answer(&table.adopt, &written, &others).map_err(changed)
+    batch.answer(&table.adopt, &written, &met_by).map_err(changed)
 }
 
 /// Writes a receipt, or makes the one that exists as young as a new one.
@@ -102,8 +114,10 @@ pub(crate) async fn renew(
         return Err(StoreError::new(ErrorClass::Failed, doing, why));
     }
     let renew = bound(&table.statements.renew, consumer, batch.rows.iter());
-    renew.execute(&mut **txn).await.context(doing).map_err(|error| adopted.look_again_after(error))?;
-    Ok(())
+    match renew.execute(&mut **txn).await.context(doing) {
+        Err(error) => Err(adopted.look_again_after(store, error).await),
+        Ok(_) => Ok(()),
+    }
 }
 
 /// A statement with its two parameters.
@@ -138,9 +152,13 @@ pub(super) fn stored_id(id: IdKind, row: &SqliteRow) -> sqlx::Result<StoredId> {
     })
 }
 
-/// The place of a claim that met another message's receipt, and whose that is.
-fn other(row: &SqliteRow) -> sqlx::Result<(i64, String)> {
-    let [id, consumer, tenant]: [String; 3] =
-        [row.try_get_unchecked(1)?, row.try_get_unchecked(2)?, row.try_get_unchecked(3)?];
-    Ok((row.try_get(0)?, format!("{id:?} of tenant {tenant:?} and consumer {consumer}")))
+/// The place of a claim that the table did not take, and whose receipt is there.
+fn met(row: &SqliteRow) -> sqlx::Result<(i64, Met)> {
+    let text = |at: usize| row.try_get_unchecked::<Option<String>, _>(at).map(Option::unwrap_or_default);
+    let met = if row.try_get_unchecked(4)? {
+        Met::Own
+    } else {
+        Met::Other(format!("{:?} of tenant {:?} and consumer {:?}", text(1)?, text(3)?, text(2)?))
+    };
+    Ok((row.try_get(0)?, met))
 }

@@ -112,6 +112,7 @@ impl<'f> Source<'f> {
         let query = sqlx::query(AssertSqlSafe(self.select.clone())).bind(behind);
         let rows = query.fetch_all(&mut *conn).await?;
         let mut copied = CopiedPage { seen: rows.len() as u64, ..CopiedPage::default() };
+        copied.uuids = self.table.id.is_uuid();
         let mut receipts = Vec::with_capacity(rows.len());
         for row in &rows {
             let id = self.table.id.id_of(&stored_id(self.table.id, row)?).unwrap_or_default();

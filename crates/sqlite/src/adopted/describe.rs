@@ -2,13 +2,13 @@
 
 use oncebox_core::store::{
     Adopt, AdoptedUse, ErrorClass, Finding, FindingLevel, FoundColumn, FoundTable, IdKind, StoreError,
-    StoreResult,
+    StoreResult, StoredId,
 };
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, SqliteConnection};
+use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 
 use super::Table;
-use super::statements::Statements;
+use super::statements::{Statements, TimeUnit, quoted, quoted_table};
 use crate::classify::Context;
 use crate::store::SqliteStore;
 
@@ -18,13 +18,20 @@ const TABLE: &str =
     "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = ?1 COLLATE NOCASE";
 
 const COLUMNS: &str =
-    "SELECT name, upper(type) AS type, \"notnull\", dflt_value IS NOT NULL OR hidden > 1 AS filled, pk
+    "SELECT name, upper(type) AS type, \"notnull\", dflt_value IS NOT NULL OR hidden > 1 AS filled, pk,
+        hidden > 1 AS generated
     FROM pragma_table_xinfo(?1) ORDER BY cid";
 
-/// Only what ON CONFLICT can rely on: over all rows, on plain columns.
-const KEYS: &str = "SELECT json_group_array(c.name)
-    FROM pragma_index_list(?1) i JOIN pragma_index_info(i.name) c
-    WHERE i.\"unique\" = 1 AND i.partial = 0 GROUP BY i.name HAVING count(*) = count(c.name)";
+/// Only what ON CONFLICT can rely on: over all rows, on plain columns. An index has collations of its own.
+const KEYS: &str = "SELECT json_group_array(json_array(c.name, c.coll))
+    FROM pragma_index_list(?1) i JOIN pragma_index_xinfo(i.name) c
+    WHERE i.\"unique\" = 1 AND i.partial = 0 AND c.key = 1 GROUP BY i.name HAVING count(*) = count(c.name)";
+
+/// Rows that are looked at to learn how ids and times are written.
+const SAMPLE_ROWS: u32 = 300;
+
+/// The columns of a key, and the collation that it compares each by.
+type Key = Vec<(String, String)>;
 
 /// A column and the type it was declared with.
 struct Column {
@@ -35,9 +42,9 @@ struct Column {
 /// The table as it is.
 struct Looked {
     found: FoundTable,
+    keys: Vec<Key>,
     has_rowid: bool,
-    /// Whether times are written as whole seconds since 1970.
-    in_seconds: bool,
+    time_unit: TimeUnit,
 }
 
 /// What the mapping lacks.
@@ -60,7 +67,7 @@ pub(super) async fn table(store: &SqliteStore, adopt: &Adopt) -> StoreResult<Tab
     let refused =
         |why: String| StoreError::new(ErrorClass::Environment, format!("using the table {adopt}"), why);
     let looked = look(store, adopt).await?.map_err(|finding| refused(finding.detail))?;
-    let usage = AdoptedUse { consumers: 1, tenants: false };
+    let usage = AdoptedUse { consumers: 1, tenants: false, longest_consumer: 0 };
     let errors: Vec<_> = adopt
         .judge(&looked.found, usage, '"')
         .into_iter()
@@ -92,10 +99,12 @@ pub(super) async fn table_to_read(store: &SqliteStore, adopt: &Adopt) -> StoreRe
 }
 
 fn known(adopt: &Adopt, looked: Looked) -> Table {
-    let Looked { found, has_rowid, in_seconds } = looked;
+    let Looked { found, keys, has_rowid, time_unit } = looked;
     let id = found.id.clone().unwrap_or(IdKind::Text { max_chars: None, padded: false });
-    let key = adopt.key(&found).unwrap_or_default();
-    let statements = Statements::new(adopt, id, key, adopt.is_purged(&found), in_seconds);
+    let names = adopt.key(&found).unwrap_or_default();
+    let is_chosen = |key: &Key| key.iter().map(|(name, _)| name).eq(names);
+    let key = keys.into_iter().find(is_chosen).unwrap_or_default();
+    let statements = Statements::new(adopt, id, &key, adopt.is_purged(&found), time_unit);
     Table { adopt: adopt.clone(), required: adopt.required(&found), id, statements, found, has_rowid }
 }
 
@@ -120,23 +129,68 @@ async fn look_in(conn: &mut SqliteConnection, adopt: &Adopt) -> sqlx::Result<Res
     let rows = sqlx::query(COLUMNS).bind(adopt.table_name()).fetch_all(&mut *conn).await?;
     let columns: Vec<Column> = rows.iter().map(|row| column(adopt, row)).collect::<sqlx::Result<_>>()?;
     let rows = sqlx::query(KEYS).bind(adopt.table_name()).fetch_all(&mut *conn).await?;
-    let keys = rows.iter().map(|row| key(adopt, row)).collect::<sqlx::Result<_>>()?;
+    let keys: Vec<Key> = rows.iter().map(|row| key(adopt, row)).collect::<sqlx::Result<_>>()?;
     let named = |name: &str| columns.iter().find(|column| column.found.name == name);
-    let id = named(adopt.message_id_column()).map_or_else(|| Err("none".to_owned()), id_kind);
+    let by_type = named(adopt.message_id_column()).map_or_else(|| Err("none".to_owned()), id_kind);
     let time = adopt.processed_at_column().and_then(named);
-    let in_seconds = time.is_some_and(|column| column.declared.contains("INT"));
+    let is_number = time.is_some_and(|column| column.declared.contains("INT"));
+    let complete = adopt.columns().all(|name| named(name).is_some());
+    let sample = if complete { sample(conn, adopt, !without_rowid).await? } else { Sample::default() };
     let no_purge = time.and_then(no_time).or_else(|| {
         without_rowid
             .then(|| "the table is WITHOUT ROWID, so there is no order to walk over it in".to_owned())
     });
     let found = FoundTable {
         columns: columns.into_iter().map(|column| column.found).collect(),
-        keys,
-        id,
+        keys: keys.iter().map(|key| key.iter().map(|(name, _)| name.clone()).collect()).collect(),
+        id: adopt.id_kind(by_type),
         no_purge,
         missing_rights: Vec::new(),
+        sample: sample.ids,
+        undated: sample.undated,
+        warnings: Vec::new(),
     };
-    Ok(Ok(Looked { found, has_rowid: !without_rowid, in_seconds }))
+    let time_unit = match sample.latest {
+        Some(latest) if is_number || !sample.texts => TimeUnit::of(latest),
+        None if is_number => TimeUnit::Seconds,
+        _ => TimeUnit::Text,
+    };
+    Ok(Ok(Looked { found, keys, has_rowid: !without_rowid, time_unit }))
+}
+
+/// What some rows hold, the latest if there is an order.
+#[derive(Default)]
+struct Sample {
+    ids: Vec<StoredId>,
+    /// Whether one has no time.
+    undated: bool,
+    /// Whether one has a time that is text.
+    texts: bool,
+    /// The highest time that is a whole number.
+    latest: Option<i64>,
+}
+
+async fn sample(conn: &mut SqliteConnection, adopt: &Adopt, has_rowid: bool) -> sqlx::Result<Sample> {
+    let id = quoted(adopt.message_id_column());
+    let time = adopt.processed_at_column().map_or_else(|| "0".to_owned(), quoted);
+    let sql = format!(
+        "SELECT typeof({id}), CAST({id} AS BLOB), typeof({time}), CASE typeof({time}) WHEN 'integer' THEN {time} END \
+         FROM {} WHERE {id} IS NOT NULL {} LIMIT {SAMPLE_ROWS}",
+        quoted_table(adopt),
+        if has_rowid { "ORDER BY rowid DESC" } else { "" }
+    );
+    let mut sample = Sample::default();
+    for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(conn).await? {
+        let kind: String = row.try_get_unchecked(0)?;
+        let bytes: Vec<u8> = row.try_get_unchecked(1)?;
+        let as_text = |bytes: &[u8]| StoredId::Text(String::from_utf8_lossy(bytes).into_owned());
+        sample.ids.push(if kind == "text" { as_text(&bytes) } else { StoredId::Bytes(bytes) });
+        let time: String = row.try_get_unchecked(2)?;
+        sample.undated |= time == "null";
+        sample.texts |= time == "text";
+        sample.latest = sample.latest.max(row.try_get_unchecked(3)?);
+    }
+    Ok(sample)
 }
 
 /// SQLite does not tell names by their case; the mapping's spelling stands for both.
@@ -152,13 +206,24 @@ fn column(adopt: &Adopt, row: &SqliteRow) -> sqlx::Result<Column> {
     let nullable = !not_null && pk == 0;
     let is_rowid = pk > 0 && declared == "INTEGER";
     let filled = row.try_get::<bool, _>("filled")? || is_rowid;
-    let found = FoundColumn { name: spelled(adopt, row.try_get("name")?), nullable, filled };
+    // By its affinity: text stays what it is in these.
+    let text = declared.is_empty()
+        || (!declared.contains("INT")
+            && ["CHAR", "CLOB", "TEXT", "BLOB"].iter().any(|word| declared.contains(word)));
+    let found = FoundColumn {
+        name: spelled(adopt, row.try_get("name")?),
+        nullable,
+        filled,
+        generated: row.try_get("generated")?,
+        text,
+        max_chars: None,
+    };
     Ok(Column { found, declared })
 }
 
-fn key(adopt: &Adopt, row: &SqliteRow) -> sqlx::Result<Vec<String>> {
-    let names: Vec<String> = serde_json::from_str(row.try_get(0)?).unwrap_or_default();
-    Ok(names.into_iter().map(|name| spelled(adopt, name)).collect())
+fn key(adopt: &Adopt, row: &SqliteRow) -> sqlx::Result<Key> {
+    let columns: Key = serde_json::from_str(row.try_get(0)?).unwrap_or_default();
+    Ok(columns.into_iter().map(|(name, collation)| (spelled(adopt, name), collation)).collect())
 }
 
 /// By the declared type, as SQLite reads it. Lengths mean nothing to it.

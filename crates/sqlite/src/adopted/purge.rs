@@ -21,7 +21,9 @@ pub(crate) async fn receipts(store: &SqliteStore, consumers: usize) -> StoreResu
     }
     let column = |name: &str| format!("i.{}", quoted(name));
     let consumer = adopt.consumer_column().map_or_else(|| "h.consumer".to_owned(), column);
-    let tenant = adopt.tenant_column().map_or_else(|| "''".to_owned(), column);
+    let tenant = adopt
+        .tenant_column()
+        .map_or_else(|| "''".to_owned(), |name| format!("coalesce({}, '')", column(name)));
     let id = column(adopt.message_id_column());
     // A dead letter has its id as the message spelled it.
     let of_letter = match table.id {

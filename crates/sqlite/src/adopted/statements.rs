@@ -10,12 +10,46 @@ pub(super) struct Statements {
     pub(super) insert: String,
     /// The same, but a receipt that is there becomes young again.
     pub(super) renew: String,
-    /// The receipts that belong to other messages.
-    pub(super) others: String,
+    /// The receipts that stand in the way, and whether they are the same message's.
+    pub(super) met: String,
+}
+
+/// How times are written.
+#[derive(Clone, Copy)]
+pub(super) enum TimeUnit {
+    Text,
+    Seconds,
+    Milliseconds,
+}
+
+/// Beyond this a number is one of milliseconds: as seconds it would be in the year 5138.
+const MAX_SECONDS: i64 = 100_000_000_000;
+
+impl TimeUnit {
+    /// What a number since 1970 counts.
+    pub(super) fn of(number: i64) -> Self {
+        if number > MAX_SECONDS { Self::Milliseconds } else { Self::Seconds }
+    }
+
+    /// As SQLite's own CURRENT_TIMESTAMP and unixepoch() write it.
+    fn now(self) -> &'static str {
+        match self {
+            Self::Text => "strftime('%Y-%m-%d %H:%M:%f', 'now')",
+            Self::Seconds => "unixepoch()",
+            Self::Milliseconds => "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
+        }
+    }
 }
 
 impl Statements {
-    pub(super) fn new(adopt: &Adopt, id: IdKind, key: &[String], timed: bool, in_seconds: bool) -> Self {
+    /// `key`: its columns, and the collation that it compares each by.
+    pub(super) fn new(
+        adopt: &Adopt,
+        id: IdKind,
+        key: &[(String, String)],
+        timed: bool,
+        time_unit: TimeUnit,
+    ) -> Self {
         let table = quoted_table(adopt);
         let id_value = match id {
             IdKind::UuidBytes | IdKind::Bytes { .. } => "unhex(c.value->>0)",
@@ -25,16 +59,14 @@ impl Statements {
         columns.extend(adopt.consumer_column().map(|column| (column, "?2".to_owned())));
         columns.extend(adopt.tenant_column().map(|column| (column, "c.value->>1".to_owned())));
         if let Some(column) = adopt.processed_at_column().filter(|_| timed) {
-            // As SQLite's own CURRENT_TIMESTAMP and unixepoch() write it.
-            let now = if in_seconds { "unixepoch()" } else { "strftime('%Y-%m-%d %H:%M:%f', 'now')" };
-            columns.push((column, now.to_owned()));
+            columns.push((column, time_unit.now().to_owned()));
         }
         for (nth, (column, _)) in adopt.set_columns().enumerate() {
             columns.push((column, format!("c.value->>{}", nth + 2)));
         }
         let into: Vec<_> = columns.iter().map(|(column, _)| quoted(column)).collect();
         let values: Vec<_> = columns.iter().map(|(_, value)| value.as_str()).collect();
-        let target: Vec<_> = key.iter().map(|column| quoted(column)).collect();
+        let target: Vec<_> = key.iter().map(|(column, _)| quoted(column)).collect();
         let insert = format!(
             "INSERT INTO {table} AS i ({}) SELECT {} FROM json_each(?1) c WHERE ?2 IS NOT NULL ON CONFLICT ({})",
             into.join(", "),
@@ -43,27 +75,35 @@ impl Statements {
         );
         // The bytes decide, whatever the column's collation holds to be the same.
         let named = [Some(adopt.message_id_column()), adopt.consumer_column(), adopt.tenant_column()];
+        // NULL is no tenant, and whose receipt it is that names no consumer the key has decided.
         let same = |value: &dyn Fn(&str) -> String| {
-            let same = named
-                .iter()
-                .flatten()
-                .map(|column| format!("(i.{} COLLATE BINARY) IS ({})", quoted(column), value(column)));
+            let same = named.iter().flatten().map(|column| {
+                let (own, value) = (format!("i.{}", quoted(column)), value(column));
+                let own = match Some(*column) {
+                    column if column == adopt.consumer_column() => format!("coalesce({own}, {value})"),
+                    column if column == adopt.tenant_column() => format!("coalesce({own}, '')"),
+                    _ => own,
+                };
+                format!("({own} COLLATE BINARY) IS ({value})")
+            });
             same.collect::<Vec<_>>().join(" AND ")
         };
         let value_of = |column: &str| {
             let value = columns.iter().find(|(name, _)| *name == column);
             value.map_or_else(|| "NULL".to_owned(), |(_, value)| value.clone())
         };
-        let meets: Vec<_> =
-            key.iter().map(|column| format!("i.{} = ({})", quoted(column), value_of(column))).collect();
-        let others = format!(
-            "SELECT c.key, CAST(i.{} AS TEXT), {}, {} FROM json_each(?1) c CROSS JOIN {table} i ON {} \
-             WHERE ?2 IS NOT NULL AND NOT ({})",
+        let meet = |(column, collation): &(String, String)| {
+            format!("i.{} COLLATE {} = ({})", quoted(column), quoted(collation), value_of(column))
+        };
+        let meets: Vec<_> = key.iter().map(meet).collect();
+        let met = format!(
+            "SELECT c.key, CAST(i.{} AS TEXT), {}, {}, ({}) FROM json_each(?1) c CROSS JOIN {table} i ON {} \
+             WHERE ?2 IS NOT NULL",
             quoted(adopt.message_id_column()),
             text_of(adopt.consumer_column(), "?2"),
             text_of(adopt.tenant_column(), "''"),
-            meets.join(" AND "),
-            same(&value_of)
+            same(&value_of),
+            meets.join(" AND ")
         );
         let renew = match adopt.processed_at_column().filter(|_| timed).map(quoted) {
             Some(time) => format!(
@@ -76,7 +116,7 @@ impl Statements {
             .tenant_column()
             .map_or_else(|| "''".to_owned(), |column| format!("CAST({} AS TEXT)", quoted(column)));
         let insert = format!("{insert} DO NOTHING RETURNING {}, {tenant}", quoted(adopt.message_id_column()));
-        Self { insert, renew, others }
+        Self { insert, renew, met }
     }
 }
 
@@ -101,7 +141,7 @@ pub(super) fn iso(column: &str) -> String {
     format!(
         "CASE typeof({column}) WHEN 'text' THEN strftime('%Y-%m-%dT%H:%M:%fZ', {column}) \
          WHEN 'integer' THEN strftime('%Y-%m-%dT%H:%M:%fZ', \
-             CASE WHEN {column} > 100000000000 THEN {column} / 1000.0 ELSE {column} END, 'unixepoch') END"
+             CASE WHEN {column} > {MAX_SECONDS} THEN {column} / 1000.0 ELSE {column} END, 'unixepoch') END"
     )
 }
 

@@ -43,6 +43,9 @@ fn mapping(config: &Config, args: &AdoptArgs) -> Result<Adopt, Failure> {
     };
     let named = || -> Result<Adopt, AdoptError> {
         let mut adopt = Adopt::table(&args.from, message_id)?;
+        if let Some(format) = args.id_format {
+            adopt = adopt.id_format(format);
+        }
         if let Some(column) = &args.processed_at {
             adopt = adopt.processed_at(column)?;
         }
@@ -86,21 +89,33 @@ impl WithStore for Move {
     type Output = CommandResult;
 
     async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
-        for migration in store.migrate().await? {
-            output::note(&format!("applied {}: {}", migration.version, migration.name));
+        let dry_run = self.args.dry_run;
+        if !dry_run {
+            for migration in store.migrate().await? {
+                output::note(&format!("applied {}: {}", migration.version, migration.name));
+            }
+        } else if store.migrations().await?.iter().any(|migration| !migration.applied) {
+            return Err(usage(
+                "oncebox's own tables are missing or of an older version, and a dry run changes nothing: run `oncebox migrate` first",
+            ));
         }
         let mut interrupt = Interrupt::listen()?;
-        let dry_run = self.args.dry_run;
         let from = CopyFrom { adopt: &self.adopt, consumer: self.consumer.as_ref(), dry_run };
         let mut copied = 0;
         for pass in 1..=MAX_PASSES {
             let bar = output::bar(0, "{bar:40.green} {percent}% of the table copied");
             let passed = interrupt.or(one_pass(&store, from, &bar)).await;
             bar.finish_and_clear();
-            let Passed { seen, written, skipped } = passed?;
+            let Passed { seen, written, skipped, uuids } = passed?;
             copied += written;
             let verb = if dry_run { "would copy" } else { "copied" };
             output::note(&format!("pass {pass}: {verb} {written} of {seen} receipts"));
+            if uuids && pass == 1 {
+                output::note(
+                    "UUIDs are copied in lower case with hyphens. oncebox's own table compares ids byte by byte: if your \
+                     producers write them in another way, stay with the adopted table",
+                );
+            }
             if skipped > 0 {
                 output::note(&format!(
                     "{skipped} rows were left out: their id is empty or too long, or their consumer is no name that oncebox takes"
@@ -124,10 +139,14 @@ impl WithStore for Move {
             }
             Switched::Before => output::line(&format!("{} was switched before", self.adopt))?,
         }
+        output::note(
+            "old code that still runs fails and rolls back, unless it creates its table itself or writes through a view: stop \
+             such code now",
+        );
         output::note(if self.still_adopted {
             "now remove [store.adopt] from the configuration and restart every oncebox; until then they stand still"
         } else {
-            "now start oncebox; code that still writes to the old table fails and rolls back"
+            "now start oncebox"
         });
         Ok(Answer::Yes)
     }
@@ -137,6 +156,8 @@ struct Passed {
     seen: u64,
     written: u64,
     skipped: u64,
+    /// Whether the ids are UUIDs.
+    uuids: bool,
 }
 
 /// Over the whole table. If it was switched before, there is nothing to copy.
@@ -145,7 +166,7 @@ async fn one_pass<S: ConfiguredStore>(
     from: CopyFrom<'_>,
     bar: &ProgressBar,
 ) -> Result<Passed, Failure> {
-    let mut passed = Passed { seen: 0, written: 0, skipped: 0 };
+    let mut passed = Passed { seen: 0, written: 0, skipped: 0, uuids: false };
     if store.is_switched(from.adopt).await? {
         return Ok(passed);
     }
@@ -155,6 +176,7 @@ async fn one_pass<S: ConfiguredStore>(
         passed.seen += copied.seen;
         passed.written += copied.written;
         passed.skipped += copied.skipped;
+        passed.uuids |= copied.uuids;
         next = copied.next;
         let (done, total) = copied.progress;
         bar.set_length(total);

@@ -19,6 +19,11 @@ impl Streak {
         self.0.store(0, Ordering::Relaxed);
     }
 
+    /// With so many more.
+    pub(crate) fn would_be_longer_than(&self, limit: u32, more: usize) -> bool {
+        self.0.load(Ordering::Relaxed) as usize + more > limit as usize
+    }
+
     pub(crate) fn is_longer_than(&self, limit: u32) -> bool {
         self.0.load(Ordering::Relaxed) >= limit
     }

@@ -15,6 +15,15 @@ pub struct AdoptedRow<'c> {
     pub claim: &'c Claim<'c>,
 }
 
+/// What stands in the table in the place of a row that it did not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Met {
+    /// The receipt of the same message, byte for byte.
+    Own,
+    /// Another message's, and which one.
+    Other(String),
+}
+
 /// The claims of a batch, sorted for an adopted table: those that the table cannot hold are refused before it sees them, and
 /// of those that are one message in its eyes only the first goes there.
 #[derive(Debug)]
@@ -57,23 +66,30 @@ impl<'c> AdoptedBatch<'c> {
         (0..self.rows.len()).filter(|place| !is_in(&self.rows[*place], written)).collect()
     }
 
-    /// The answer to the claim. `written`: ids and tenants that the table took. `others`: the rows, by their place in
-    /// [`AdoptedBatch::rows`], whose receipt in the table belongs to another message, and which one.
+    /// The answer to the claim. `written`: ids and tenants that the table took. `met`: for the other rows, by their place in
+    /// [`AdoptedBatch::rows`], what is there instead.
     ///
     /// # Errors
-    /// If the table took something that was not sent: it changes what is written into it.
+    /// If the table took something that was not sent, or neither took a row nor has it: it changes or drops what is written
+    /// into it. Only a receipt that was seen makes a message a copy.
     pub fn answer(
         mut self,
         adopt: &Adopt,
         written: &HashSet<(StoredId, String)>,
-        others: &HashMap<usize, String>,
+        met: &HashMap<usize, Met>,
     ) -> Result<(Vec<bool>, Vec<Refused>), String> {
         let mut fresh = vec![false; self.claims];
         let mut taken = 0;
-        for row in &self.rows {
+        for (place, row) in self.rows.iter().enumerate() {
             if is_in(row, written) {
                 fresh[row.at] = true;
                 taken += 1;
+            } else if !met.contains_key(&place) {
+                return Err(format!(
+                    "{adopt} neither took nor has the receipt of message {:?}, so nobody can tell whether it was applied: \
+                     look for a trigger or a rule that drops what is written, or for somebody who has just removed it",
+                    row.claim.message_id
+                ));
             }
         }
         if taken != written.len() {
@@ -82,7 +98,8 @@ impl<'c> AdoptedBatch<'c> {
                  trigger, or for a type that changes them"
             ));
         }
-        for (place, other) in others {
+        for (place, met) in met {
+            let Met::Other(other) = met else { continue };
             let row = &self.rows[*place];
             let why = format!(
                 "the table takes the message {:?} of tenant {:?} for the same as {other}, which it holds already; \
@@ -153,7 +170,7 @@ mod tests {
         let claims = [claim("", "b", &[]), claim("", "a", &[])];
         let batch = AdoptedBatch::new(&adopt, kind, &[], &claims);
         assert_eq!(batch.rows[0].claim.message_id, "a");
-        let others = HashMap::from([(0, "\"A\"".to_owned())]);
+        let others = HashMap::from([(0, Met::Other("\"A\"".to_owned()))]);
         let written = HashSet::from([(batch.rows[1].id.clone(), String::new())]);
         let (fresh, refused) = batch.answer(&adopt, &written, &others).unwrap();
         assert_eq!((fresh, refused[0].at), (vec![true, false], 1));
@@ -168,6 +185,17 @@ mod tests {
         assert!(
             AdoptedBatch::new(&adopt, kind, &[], &claims).answer(&adopt, &written, &HashMap::new()).is_err()
         );
+    }
+
+    #[test]
+    fn only_a_receipt_that_was_seen_makes_a_copy() {
+        let adopt = Adopt::table("inbox", "id").unwrap();
+        let claims = [claim("", "a", &[])];
+        let kind = IdKind::Text { max_chars: None, padded: false };
+        let batch = || AdoptedBatch::new(&adopt, kind, &[], &claims);
+        let own = HashMap::from([(0, Met::Own)]);
+        assert_eq!(batch().answer(&adopt, &HashSet::new(), &own), Ok((vec![false], Vec::new())));
+        assert!(batch().answer(&adopt, &HashSet::new(), &HashMap::new()).is_err());
     }
 
     #[test]

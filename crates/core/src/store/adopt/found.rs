@@ -1,6 +1,6 @@
 //! What a store has found out about an adopted table, and whether it will do.
 
-use super::{Adopt, IdKind};
+use super::{Adopt, IdKind, StoredId};
 use crate::store::Finding;
 
 /// A column of the table.
@@ -12,6 +12,12 @@ pub struct FoundColumn {
     pub nullable: bool,
     /// Whether the database fills it if nobody does: a default, an identity, a generated column.
     pub filled: bool,
+    /// Whether only the database fills it.
+    pub generated: bool,
+    /// Whether it holds text.
+    pub text: bool,
+    /// The most characters that it holds.
+    pub max_chars: Option<u32>,
 }
 
 /// The definition of the table, as far as it matters.
@@ -27,6 +33,12 @@ pub struct FoundTable {
     pub no_purge: Option<String>,
     /// Rights that the role lacks.
     pub missing_rights: Vec<String>,
+    /// Ids of some rows that are there.
+    pub sample: Vec<StoredId>,
+    /// Whether one of these rows has no time.
+    pub undated: bool,
+    /// What else is worth a warning.
+    pub warnings: Vec<String>,
 }
 
 /// What is asked of the table.
@@ -36,6 +48,8 @@ pub struct AdoptedUse {
     pub consumers: usize,
     /// Whether messages have tenants.
     pub tenants: bool,
+    /// How long the longest name of a consumer is.
+    pub longest_consumer: usize,
 }
 
 impl Adopt {
@@ -80,6 +94,8 @@ impl Adopt {
             )));
         }
         findings.extend(self.judge_key(found, usage, quote).into_iter().map(error));
+        findings.extend(self.judge_columns(found, usage).into_iter().map(error));
+        findings.extend(self.misfit(found).map(error));
         for column in &found.columns {
             let mapped = self.columns().any(|name| name == column.name)
                 && !(self.processed_at.as_ref() == Some(&column.name) && found.no_purge.is_some());
@@ -144,22 +160,75 @@ impl Adopt {
         problems
     }
 
+    /// Whether what is written fits into the columns, whatever the message is.
+    fn judge_columns(&self, found: &FoundTable, usage: AdoptedUse) -> Vec<String> {
+        let mut problems = Vec::new();
+        for column in found.columns.iter().filter(|column| self.columns().any(|name| name == column.name)) {
+            if column.generated {
+                problems
+                    .push(format!("the column {} is generated: nothing can be written into it", column.name));
+            }
+            if self.consumer.as_ref() != Some(&column.name) {
+                continue;
+            }
+            if !column.text {
+                problems.push(format!(
+                    "the column {} holds no text, and names of consumers are text",
+                    column.name
+                ));
+            }
+        }
+        problems.extend(self.too_narrow(found, usage.longest_consumer));
+        problems
+    }
+
+    /// What to say if the column for consumers does not hold a name of this length.
+    #[must_use]
+    pub fn too_narrow(&self, found: &FoundTable, length: usize) -> Option<String> {
+        let column = found.columns.iter().find(|column| self.consumer.as_ref() == Some(&column.name))?;
+        let most = column.max_chars.filter(|most| length > *most as usize)?;
+        Some(format!(
+            "the column {} holds {most} characters, and the name of a consumer has {length}: make it wider",
+            column.name
+        ))
+    }
+
+    /// Whether the ids that are there are written as ours would be. If they are not, no copy of them would be recognised.
+    /// Where the mapping says how, a few others among them are nobody's business.
+    fn misfit(&self, found: &FoundTable) -> Option<String> {
+        let kind = found.id.as_ref().ok()?;
+        let odd: Vec<_> = found.sample.iter().filter(|id| !kind.writes(id)).collect();
+        let first = odd.first()?;
+        if self.id_format.is_some() && odd.len() < found.sample.len() {
+            return None;
+        }
+        Some(format!(
+            "{} of {} ids that were looked at in the column {} are not written as oncebox would write them ({}), such as \
+             {first}, so their copies would not be recognised: say how with `id_format = \"text\"`, \"uuid\", \"hex\" or \
+             \"uuid-bytes\" under [store.adopt]; other ways of writing them cannot be adopted",
+            odd.len(),
+            found.sample.len(),
+            self.message_id,
+            as_kind(*kind)
+        ))
+    }
+
     fn as_found(&self, found: &FoundTable) -> String {
         let key = self.key(found).unwrap_or_default().join(", ");
-        let holds = match found.id {
-            Ok(IdKind::Text { .. }) => "ids as text",
-            Ok(IdKind::Uuid) => "ids as UUIDs",
-            Ok(IdKind::UuidHex) => "ids as UUIDs of 32 hex digits",
-            Ok(IdKind::UuidBytes) => "ids as the 16 bytes of UUIDs",
-            Ok(IdKind::Bytes { .. }) => "ids as bytes",
-            Err(_) => "no ids",
-        };
-        format!("receipts go here; {holds}, unique by ({key})")
+        let holds = found.id.as_ref().map_or("nothing", |kind| as_kind(*kind));
+        format!("receipts go here; ids as {holds}, unique by ({key})")
     }
 
     /// What works, but not all of it.
     fn limits(&self, found: &FoundTable) -> Vec<String> {
-        let mut limits = Vec::new();
+        let mut limits = found.warnings.clone();
+        let is_tenant = |column: &&FoundColumn| self.tenant.as_ref() == Some(&column.name);
+        if let Some(column) = found.columns.iter().find(is_tenant).filter(|column| !column.text) {
+            limits.push(format!(
+                "the column {} holds no text: a message without a tenant, or with one of another form, becomes a dead letter",
+                column.name
+            ));
+        }
         if self.consumer.is_none() {
             limits.push("no column for consumers is mapped: it serves one consumer only".to_owned());
         }
@@ -176,6 +245,12 @@ impl Adopt {
             }
             (Some(_), None) => {}
         }
+        if let Some(column) = self.processed_at.as_ref().filter(|_| found.undated) {
+            limits.push(format!(
+                "some rows have no {column}. A row means \"applied\" to oncebox: if your code stores messages first and \
+                 processes them later, those that are waiting would be skipped as copies"
+            ));
+        }
         limits
     }
 
@@ -186,15 +261,33 @@ impl Adopt {
     }
 }
 
+/// In words.
+fn as_kind(kind: IdKind) -> &'static str {
+    match kind {
+        IdKind::Text { .. } => "text",
+        IdKind::Uuid => "UUIDs",
+        IdKind::UuidHex => "UUIDs of 32 hex digits in lower case",
+        IdKind::UuidBytes => "the 16 bytes of UUIDs",
+        IdKind::Bytes { .. } => "bytes of text",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::FindingLevel;
+    use crate::store::{FindingLevel, IdFormat};
 
-    const ONE: AdoptedUse = AdoptedUse { consumers: 1, tenants: false };
+    const ONE: AdoptedUse = AdoptedUse { consumers: 1, tenants: false, longest_consumer: 5 };
 
     fn column(name: &str) -> FoundColumn {
-        FoundColumn { name: name.to_owned(), nullable: false, filled: false }
+        FoundColumn {
+            name: name.to_owned(),
+            nullable: false,
+            filled: false,
+            generated: false,
+            text: true,
+            max_chars: None,
+        }
     }
 
     fn found(columns: &[&str], keys: &[&[&str]]) -> FoundTable {
@@ -204,6 +297,9 @@ mod tests {
             id: Ok(IdKind::Uuid),
             no_purge: None,
             missing_rights: Vec::new(),
+            sample: Vec::new(),
+            undated: false,
+            warnings: Vec::new(),
         }
     }
 
@@ -229,11 +325,11 @@ mod tests {
     #[test]
     fn two_consumers_need_the_consumer_in_the_key() {
         let adopt = Adopt::table("inbox", "id").unwrap().consumer("consumer").unwrap();
-        let two = AdoptedUse { consumers: 2, tenants: false };
+        let two = AdoptedUse { consumers: 2, ..ONE };
         assert_eq!(errors(&adopt, &found(&["id", "consumer"], &[&["id"]]), ONE).len(), 0);
         assert_eq!(errors(&adopt, &found(&["id", "consumer"], &[&["id"]]), two).len(), 1);
         assert_eq!(errors(&adopt, &found(&["id", "consumer"], &[&["consumer", "id"]]), two).len(), 0);
-        let tenants = AdoptedUse { consumers: 1, tenants: true };
+        let tenants = AdoptedUse { tenants: true, ..ONE };
         assert_eq!(errors(&adopt, &found(&["id", "consumer"], &[&["consumer", "id"]]), tenants).len(), 1);
     }
 
@@ -244,6 +340,32 @@ mod tests {
         assert_eq!(errors(&adopt, &table, ONE).len(), 0);
         table.columns[1].nullable = true;
         assert_eq!(errors(&adopt, &table, ONE).len(), 1);
+    }
+
+    #[test]
+    fn names_of_consumers_must_fit() {
+        let adopt = Adopt::table("inbox", "id").unwrap().consumer("consumer").unwrap();
+        let mut table = found(&["id", "consumer"], &[&["id"]]);
+        table.columns[1].max_chars = Some(5);
+        assert_eq!(errors(&adopt, &table, ONE).len(), 0);
+        table.columns[1].max_chars = Some(4);
+        assert_eq!(errors(&adopt, &table, ONE).len(), 1);
+        table.columns[1] = FoundColumn { text: false, ..column("consumer") };
+        assert_eq!(errors(&adopt, &table, ONE).len(), 1);
+        table.columns[1] = FoundColumn { generated: true, ..column("consumer") };
+        assert_eq!(errors(&adopt, &table, ONE).len(), 1);
+    }
+
+    #[test]
+    fn ids_that_are_there_must_be_written_as_ours() {
+        let adopt = Adopt::table("inbox", "id").unwrap();
+        let id = |text: &str| StoredId::Text(text.to_owned());
+        let mut table = found(&["id"], &[&["id"]]);
+        table.sample = vec![id("01890a5d-ac96-774b-bcce-b302099a8057"), id("order-1")];
+        assert_eq!(errors(&adopt, &table, ONE).len(), 1);
+        assert_eq!(errors(&adopt.clone().id_format(IdFormat::Uuid), &table, ONE).len(), 0, "a few others");
+        table.sample.remove(0);
+        assert_eq!(errors(&adopt.id_format(IdFormat::Uuid), &table, ONE).len(), 1, "none fits");
     }
 
     #[test]

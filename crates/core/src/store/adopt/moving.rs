@@ -77,6 +77,8 @@ pub struct CopiedPage {
     pub written: u64,
     /// Rows that no message of oncebox can be: their id is empty or too long, or their consumer is no name.
     pub skipped: u64,
+    /// Whether the ids are UUIDs, of which every spelling but one is lost.
+    pub uuids: bool,
     /// Where the next page begins; `None` after the last.
     pub next: Option<PageMark>,
     /// How much of the table was looked at, and how much there is, as far as the store knows.
