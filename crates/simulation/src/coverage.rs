@@ -30,6 +30,7 @@ events! {
     ParkedStale = "message parked as too old to tell",
     ParkedBehind = "message parked behind its key",
     Unfit = "message without an id",
+    PlaceTaken = "message without an id lost: a letter of the rewritten log has its place",
     Replayed = "dead letter replayed",
     ReplayedForced = "dead letter replayed out of order",
     ReplayBehind = "replay refused: an earlier letter first",

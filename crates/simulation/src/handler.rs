@@ -74,7 +74,7 @@ impl OneMessage {
         }
         self.misbehave(conn, behaviour, invoked).await?;
         let effect = {
-            let inner = self.world.lock();
+            let mut inner = self.world.lock();
             Effect {
                 consumer: self.consumer,
                 id: message.id().as_str().to_owned(),

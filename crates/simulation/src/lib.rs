@@ -26,6 +26,7 @@ use std::sync::Once;
 pub use coverage::{Coverage, Event};
 pub use mistake::{Mistake, make};
 pub use run::Ended;
+pub use store::{Conn, Model, ModelStore, Txn};
 
 /// Runs the history of a seed.
 #[must_use]

@@ -2,6 +2,7 @@
 
 mod change;
 mod group;
+mod names;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,8 @@ use oncebox_core::store::PositionKey;
 pub(crate) use group::Assigned;
 pub(crate) use source::ModelSource;
 
+use names::Names;
+
 use crate::plan::{Config, Place, Produce};
 use crate::store::Spot;
 use crate::world::Actor;
@@ -24,6 +27,9 @@ use crate::world::Actor;
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) topics: Vec<Topic>,
+    /// What the consumers and the topics are called.
+    consumer_names: Names,
+    topic_names: Names,
     consumers: usize,
     with_ids: bool,
     /// What the groups have committed.
@@ -104,6 +110,8 @@ impl Log {
             || Topic { exists: true, creation: 0, partitions: vec![Partition::default(); config.partitions] };
         Self {
             topics: (0..config.topics).map(|_| topic()).collect(),
+            consumer_names: Names::numbered('c', config.consumers),
+            topic_names: Names::numbered('t', config.topics),
             consumers: config.consumers,
             with_ids: config.log_ids,
             committed: BTreeMap::new(),
@@ -121,26 +129,28 @@ impl Log {
         }
     }
 
-    pub(crate) fn spot(&self, key: &PositionKey) -> Spot {
+    pub(crate) fn spot(&mut self, key: &PositionKey) -> Spot {
         let place = self.place(&key.topic, key.partition);
         Spot { consumer: self.consumer_index(key.consumer.as_str()), place }
     }
 
-    pub(crate) fn place(&self, topic: &str, partition: i32) -> Place {
-        let topic = topic.strip_prefix('t').and_then(|number| number.parse().ok()).unwrap_or_default();
-        Place { topic, partition: usize::try_from(partition).unwrap_or_default() }
+    pub(crate) fn place(&mut self, topic: &str, partition: i32) -> Place {
+        Place {
+            topic: self.topic_names.index(topic),
+            partition: usize::try_from(partition).unwrap_or_default(),
+        }
     }
 
     pub(crate) fn consumer(&self, index: usize) -> String {
-        format!("c{index}")
+        self.consumer_names.name(index).to_owned()
     }
 
-    pub(crate) fn consumer_index(&self, name: &str) -> usize {
-        name.strip_prefix('c').and_then(|number| number.parse().ok()).unwrap_or_default()
+    pub(crate) fn consumer_index(&mut self, name: &str) -> usize {
+        self.consumer_names.index(name)
     }
 
     pub(crate) fn topic_name(&self, topic: usize) -> Arc<str> {
-        format!("t{topic}").into()
+        self.topic_names.name(topic).into()
     }
 
     /// The key of a position; the names of the model are always valid.
@@ -150,6 +160,11 @@ impl Log {
             topic: self.topic_name(spot.place.topic),
             partition: i32::try_from(spot.place.partition).ok()?,
         })
+    }
+
+    /// The partition, unless its topic is none of this log.
+    pub(crate) fn known_partition(&self, place: Place) -> Option<&Partition> {
+        self.topics.get(place.topic)?.partitions.get(place.partition)
     }
 
     pub(crate) fn partition(&self, place: Place) -> &Partition {

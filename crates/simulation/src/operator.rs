@@ -223,7 +223,12 @@ impl Operator {
 
     /// Gives parked events another chance.
     pub(crate) async fn retry_events(&self) {
-        if self.store.retry_events(&EventFilter::default()).await.is_ok_and(|retried| retried > 0) {
+        if self
+            .store
+            .retry_events(&EventFilter { limit: u32::MAX, ..EventFilter::default() })
+            .await
+            .is_ok_and(|retried| retried > 0)
+        {
             self.world.lock().saw(Event::EventRetried);
         }
     }

@@ -8,8 +8,11 @@ mod commit;
 mod dead;
 mod effect;
 mod outbox;
+mod outbox_admin;
 mod position;
 mod purge;
+mod quiet;
+mod status;
 mod tables;
 mod txn;
 
@@ -20,15 +23,17 @@ use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
 
 pub(crate) use access::ModelError;
-pub(crate) use tables::{Effect, EventRowState, LetterRow, ReceiptRow, Spot, Tables};
-pub(crate) use txn::{Conn, Moves, OpenTxn, Txn};
+pub use quiet::Model;
+pub(crate) use tables::{Effect, EventRowState, LetterRow, ReceiptOf, ReceiptRow, Spot, Tables};
+pub use txn::{Conn, Txn};
+pub(crate) use txn::{Moves, OpenTxn};
 
 use crate::plan::Fault;
 use crate::world::{Actor, World};
 
 /// The connection of one life of a process to the model database.
-#[derive(Clone)]
-pub(crate) struct ModelStore {
+#[derive(Debug, Clone)]
+pub struct ModelStore {
     pub(crate) world: World,
     pub(crate) actor: Actor,
 }
@@ -83,6 +88,7 @@ pub(crate) struct Database {
     /// Sequences never go back, not even in a failover.
     next_event: i64,
     next_letter: i64,
+    next_turn: u64,
     /// How far the clock of the server is from the true time.
     pub(crate) skew_ms: i64,
     /// It does not answer.
@@ -107,6 +113,7 @@ impl Database {
             next_txn: 1,
             next_event: 1,
             next_letter: 1,
+            next_turn: 0,
             skew_ms: 0,
             away: false,
             table_missing: false,

@@ -7,7 +7,7 @@ use crate::coverage::Event;
 use crate::log::{header_of, number_of};
 use crate::messages::Excused;
 use crate::plan::Place;
-use crate::store::{Effect, OpenTxn, ReceiptRow, Spot};
+use crate::store::{Effect, OpenTxn, ReceiptOf, ReceiptRow, Spot};
 use crate::world::Inner;
 
 impl Inner {
@@ -15,8 +15,7 @@ impl Inner {
     pub(crate) fn check_commit(&mut self, txn: &OpenTxn) {
         for effect in &txn.effects {
             let receipts = txn.receipts.iter().chain(&txn.renewed);
-            let mine =
-                |(_, consumer, id): &&(_, usize, String)| (*consumer, id) == (effect.consumer, &effect.id);
+            let mine = |(_, of): &&(_, ReceiptOf)| (of.consumer, &of.id) == (effect.consumer, &effect.id);
             if receipts.filter(mine).count() == 0 {
                 self.violate(format!("the effect of {} commits without its receipt", effect.id));
             }
@@ -26,7 +25,7 @@ impl Inner {
             self.check_once(effect);
             self.check_order(effect);
         }
-        for (_, consumer, id) in &txn.receipts {
+        for (_, ReceiptOf { consumer, id, .. }) in &txn.receipts {
             let applied = txn.effects.iter().any(|effect| (effect.consumer, &effect.id) == (*consumer, id));
             let parked = |(of, _, letter): &(usize, Place, DeadLetter)| {
                 of == consumer && letter.message_id.as_ref() == Some(id)
@@ -137,14 +136,14 @@ impl Inner {
 
     /// A receipt goes. No copy that is still to be read may need it.
     pub(crate) fn check_purge(&mut self, row: &ReceiptRow, keep: i64) {
-        for spot in self.log.spots().into_iter().filter(|spot| spot.consumer == row.consumer) {
+        for spot in self.log.spots().into_iter().filter(|spot| spot.consumer == row.of.consumer) {
             if !self.log.topics[spot.place.topic].exists {
                 continue;
             }
             let partition = self.log.partition(spot.place);
             let next = self.db.tables.positions.get(&spot).and_then(|row| row.next_offset).unwrap_or(0);
             let unread = (next.max(partition.low)..partition.end()).filter_map(|offset| partition.at(offset));
-            let needed = unread.filter(|entry| entry.id.as_ref() == Some(&row.id)).find(|entry| {
+            let needed = unread.filter(|entry| entry.id.as_ref() == Some(&row.of.id)).find(|entry| {
                 self.available_ms(spot, entry.record.offset, entry.appended_ms) <= row.true_ms + keep
             });
             // Where it reads a log that is not the one it was, the offsets mean nothing.
@@ -153,7 +152,7 @@ impl Inner {
                 let at = entry.record.offset;
                 self.violate(format!(
                     "the receipt of {} is purged, but a copy at {}@{at} is still to be read",
-                    row.id, spot.place
+                    row.of.id, spot.place
                 ));
             }
         }

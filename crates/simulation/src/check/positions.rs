@@ -9,7 +9,7 @@ impl Inner {
         let Some(next) = moves.next_offset else { return };
         let spot = moves.spot;
         let old = self.db.tables.positions.get(&spot).and_then(|row| row.next_offset).unwrap_or(0);
-        let partition = self.log.partition(spot.place);
+        let Some(partition) = self.log.known_partition(spot.place) else { return };
         if self.log.begun.get(&spot) != Some(&partition.writing) {
             // What it has read is not there any more.
             return;

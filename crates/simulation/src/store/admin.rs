@@ -1,6 +1,6 @@
-//! What the simulation has no use for: a schema, a check, a status.
+//! What the model has no use for: a schema, and a check of it.
 
-use oncebox_core::store::{Check, Finding, Migrate, Migration, Status, StoreResult, StoreStatus};
+use oncebox_core::store::{Check, Finding, Migrate, Migration, StoreResult};
 
 use super::ModelStore;
 
@@ -21,11 +21,5 @@ impl Check for ModelStore {
 
     async fn check(&self) -> StoreResult<Vec<Finding>> {
         Ok(Vec::new())
-    }
-}
-
-impl Status for ModelStore {
-    async fn status(&self, _count_cap: u64) -> StoreResult<StoreStatus> {
-        Ok(StoreStatus::default())
     }
 }

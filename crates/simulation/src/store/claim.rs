@@ -7,7 +7,7 @@ use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Claim, Claimed, ErrorClass, StoreResult};
 
 use super::access::error;
-use super::{Conn, ModelStore, Txn};
+use super::{Conn, ModelStore, ReceiptOf, Txn};
 use crate::coverage::Event;
 use crate::mistake::{Mistake, made};
 use crate::world::{About, Inner};
@@ -22,9 +22,9 @@ pub(super) async fn claim(
 ) -> StoreResult<Claimed<Txn>> {
     store.reach().await?;
     let txn = store.begin();
-    let fresh = claim_in(store, txn.id, consumer, claims).await?;
+    let found = claim_in(store, txn.id, consumer, claims).await?;
     store.answer(Ok(())).await?;
-    Ok(Claimed { txn, fresh, collisions: Vec::new(), refused: Vec::new() })
+    Ok(Claimed { txn, fresh: found.fresh, collisions: found.collisions, refused: Vec::new() })
 }
 
 pub(super) async fn claim_within(
@@ -34,13 +34,25 @@ pub(super) async fn claim_within(
     claims: &[Claim<'_>],
 ) -> StoreResult<Vec<bool>> {
     store.reach().await?;
-    claim_in(store, conn.id, consumer, claims).await
+    let found = claim_in(store, conn.id, consumer, claims).await?;
+    if found.collisions.is_empty() {
+        return Ok(found.fresh);
+    }
+    Err(error(ErrorClass::Failed, "the receipt belongs to another message"))
+}
+
+/// What claims find.
+struct FoundAll {
+    fresh: Vec<bool>,
+    collisions: Vec<usize>,
 }
 
 /// What a claim finds.
 enum Found {
     Fresh,
     Duplicate,
+    /// The receipt is there, but it is another message's.
+    Collision,
     /// Another open transaction has it.
     Busy,
 }
@@ -51,27 +63,31 @@ async fn claim_in(
     txn: u64,
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
-) -> StoreResult<Vec<bool>> {
+) -> StoreResult<FoundAll> {
     let consumer = store.world.lock().log.consumer_index(consumer.as_str());
     let mut order: Vec<usize> = (0..claims.len()).collect();
     // As a sorted statement does it: two claims never wait for each other.
     order.sort_by_key(|at| claims[*at].key);
-    let mut fresh = vec![false; claims.len()];
+    let (mut fresh, mut collisions) = (vec![false; claims.len()], Vec::new());
     for at in order {
-        let claim = &claims[at];
-        let mut waited = false;
+        let Claim { key, tenant, message_id, .. } = claims[at];
+        let of = ReceiptOf { consumer, tenant: tenant.to_owned(), id: message_id.to_owned() };
+        let (mut waited, mut collides) = (false, false);
         let look = |inner: &mut Inner| {
-            let found = inner.in_txn(txn, |inner, id| inner.look_for(id, claim.key));
+            let found = inner.in_txn(txn, |inner, id| inner.look_for(id, key, &of));
             match found {
                 Ok(Found::Busy) if made(Mistake::SkipOnBusyLock) => Some(Ok(false)),
                 Ok(Found::Busy) => {
                     waited = true;
                     None
                 }
+                Ok(Found::Collision) => {
+                    collides = true;
+                    Some(Ok(false))
+                }
                 Ok(Found::Duplicate) => Some(Ok(made(Mistake::NoDedupe))),
                 Ok(Found::Fresh) => {
-                    let receipt = (claim.key, consumer, claim.message_id.to_owned());
-                    inner.db.open.get_mut(&txn)?.receipts.push(receipt);
+                    inner.db.open.get_mut(&txn)?.receipts.push((key, of.clone()));
                     Some(Ok(true))
                 }
                 Err(error) => Some(Err(error)),
@@ -84,19 +100,25 @@ async fn claim_in(
         store.world.alive(store.actor).await;
         fresh[at] =
             found.unwrap_or_else(|_| Err(error(ErrorClass::Transient, "waited too long for a lock")))?;
+        collisions.extend(collides.then_some(at));
     }
-    Ok(fresh)
+    collisions.sort_unstable();
+    Ok(FoundAll { fresh, collisions })
 }
 
 impl Inner {
-    fn look_for(&self, txn: u64, key: ReceiptKey) -> StoreResult<Found> {
-        if self.db.tables.receipts.contains_key(&key) {
-            return Ok(Found::Duplicate);
+    fn look_for(&self, txn: u64, key: ReceiptKey, of: &ReceiptOf) -> StoreResult<Found> {
+        let known = |known: &ReceiptOf| if known == of { Found::Duplicate } else { Found::Collision };
+        if let Some(row) = self.db.tables.receipts.get(&key) {
+            return Ok(known(&row.of));
         }
-        let holder =
-            self.db.open.iter().find(|(_, open)| open.receipts.iter().any(|(held, _, _)| *held == key));
-        Ok(match holder {
-            Some((id, _)) if *id == txn => Found::Duplicate,
+        // A replay writes the receipt of its letter, too.
+        let held = self.db.open.iter().find_map(|(id, open)| {
+            let mut receipts = open.receipts.iter().chain(&open.renewed);
+            receipts.find(|(held, _)| *held == key).map(|(_, of)| (*id, of))
+        });
+        Ok(match held {
+            Some((id, of)) if id == txn => known(of),
             Some(_) => Found::Busy,
             None => Found::Fresh,
         })

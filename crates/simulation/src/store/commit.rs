@@ -1,12 +1,13 @@
 //! A commit: everything that a transaction wrote becomes true at once, or nothing does.
 
-use oncebox_core::store::{Advance, StoreError, StoreResult, StoredDeadLetter};
+use oncebox_core::store::{Advance, DeadLetter, StoreError, StoreResult, StoredDeadLetter};
 
 use super::access::away;
-use super::tables::{Effect, EventRowState, LetterRow, ReceiptRow};
+use super::tables::{Effect, LetterRow, ReceiptRow, Spot};
 use super::txn::OpenTxn;
 use super::{ModelStore, Txn};
 use crate::coverage::Event;
+use crate::log::header_of;
 use crate::mistake::{Mistake, made};
 use crate::plan::Fault;
 use crate::world::{About, Inner};
@@ -71,19 +72,25 @@ impl Inner {
         self.db.tables.effects.push(effect);
     }
 
+    /// What has no id is known by its place, in all stores. In a log that was cut and written on under the same identity
+    /// another message may stand there; it gets no letter. That is no more than the stores promise, but it is counted.
+    fn forgive_taken_place(&mut self, spot: Spot, letter: &DeadLetter, known: i64) {
+        let writing = header_of(&letter.record, "writing");
+        if writing != known {
+            self.saw(Event::PlaceTaken);
+            let offset = letter.record.offset;
+            self.log.forgiven.insert((spot, u32::try_from(writing).unwrap_or_default(), offset));
+        }
+    }
+
     fn write(&mut self, txn: OpenTxn) {
         let failed_at_ms = self.db_now_ms();
-        let row = |consumer, id| ReceiptRow {
-            consumer,
-            id,
-            processed_at_ms: txn.processed_at_ms,
-            true_ms: txn.began_ms,
-        };
-        for (key, consumer, id) in txn.receipts {
-            self.db.tables.receipts.insert(key, row(consumer, id));
+        let row = |of| ReceiptRow { of, processed_at_ms: txn.processed_at_ms, true_ms: txn.began_ms };
+        for (key, of) in txn.receipts {
+            self.db.tables.receipts.insert(key, row(of));
         }
-        for (key, consumer, id) in txn.renewed {
-            let fresh = row(consumer, id);
+        for (key, of) in txn.renewed {
+            let fresh = row(of);
             let receipt = self.db.tables.receipts.entry(key).or_insert_with(|| fresh.clone());
             if !made(Mistake::ReplayKeepsAge) {
                 receipt.processed_at_ms = receipt.processed_at_ms.max(fresh.processed_at_ms);
@@ -91,6 +98,10 @@ impl Inner {
             }
         }
         for (consumer, place, letter) in txn.letters {
+            if let Some(known) = self.letter_without_id(consumer, place, &letter) {
+                self.forgive_taken_place(Spot { consumer, place }, &letter, known);
+                continue;
+            }
             let number = self.db.next_letter;
             self.db.next_letter += 1;
             self.note(|| {
@@ -118,10 +129,10 @@ impl Inner {
             self.db.tables.effects.push(effect);
         }
         self.sink.next_commit();
-        for (seq, shard, event) in txn.events {
-            self.sink.committed(seq, &event);
+        for row in txn.events {
+            let seq = row.event.seq;
+            self.sink.committed(seq, &row.event);
             self.db.tables.emitted.insert(seq);
-            let row = EventRowState { event, shard, held_until_ms: None, parked: false, published_ms: None };
             self.db.tables.outbox.insert(seq, row);
         }
         if let Some(moves) = txn.advance {

@@ -3,12 +3,15 @@
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId};
 use oncebox_core::store::{
-    DeadFilter, DeadLetter, DeadLetters, DeadSummary, PositionKey, StoreResult, StoredDeadLetter,
+    DeadFilter, DeadLetter, DeadLetters, DeadSummary, MAX_SUMMARY_BYTES, PositionKey, StoreResult,
+    StoredDeadLetter,
 };
 
 use super::access::away;
-use super::{ModelStore, Txn};
+use super::{LetterRow, ModelStore, ReceiptOf, Txn};
 use crate::check::letter_name;
+use crate::log::header_of;
+use crate::plan::Place;
 use crate::world::{About, Inner};
 
 impl DeadLetters for ModelStore {
@@ -48,9 +51,9 @@ impl DeadLetters for ModelStore {
             topic: stored.letter.record.topic.to_string(),
             partition: stored.letter.record.partition,
             offset: stored.letter.record.offset,
-            key: stored.letter.record.key.map(|key| key.to_vec()),
+            key: stored.letter.record.key.map(|key| key[..key.len().min(MAX_SUMMARY_BYTES)].to_vec()),
             payload_bytes: stored.letter.record.payload.map(|payload| payload.len() as u64),
-            error: stored.letter.error,
+            error: stored.letter.error.chars().take(MAX_SUMMARY_BYTES).collect(),
             attempts: stored.letter.attempts,
             failed_at_ms: stored.failed_at_ms,
         };
@@ -98,7 +101,8 @@ impl Inner {
         let id = stored.letter.message_id.as_deref().and_then(|id| MessageId::new(id).ok());
         if let (Some(id), Ok(name)) = (id, ConsumerName::new(stored.consumer.as_str())) {
             let key = ReceiptKey::of(&name, tenant, &id);
-            open.renewed.push((key, consumer, id.as_str().to_owned()));
+            let of = ReceiptOf { consumer, tenant: tenant.as_str().to_owned(), id: id.as_str().to_owned() };
+            open.renewed.push((key, of));
         }
         Some(Ok(Some(stored)))
     }
@@ -119,20 +123,33 @@ impl Inner {
         let consumer = self.log.consumer_index(consumer.as_str());
         for letter in letters {
             let place = self.log.place(&letter.record.topic, letter.record.partition);
-            let known = |other: &DeadLetter| {
-                letter.message_id.is_none() && other.message_id.is_none() && other.record == letter.record
-            };
-            let mut rows = self.db.tables.letters.values();
-            if rows.any(|row| row.consumer == consumer && row.place == place && known(&row.stored.letter)) {
-                continue;
-            }
             let Some(open) = self.db.open.get_mut(&id) else { return Err(away()) };
             open.letters.push((consumer, place, letter.clone()));
         }
         Ok(())
     }
 
-    pub(super) fn parked_keys(&self, position: &PositionKey, keys: &[&[u8]]) -> Vec<Vec<u8>> {
+    /// Whether this message without an id has its letter, for an offset of a log is one message: which writing of the log
+    /// the letter is from.
+    pub(super) fn letter_without_id(
+        &self,
+        consumer: usize,
+        place: Place,
+        letter: &DeadLetter,
+    ) -> Option<i64> {
+        let same = |other: &DeadLetter| {
+            other.message_id.is_none()
+                && (other.record.offset, &other.record.log) == (letter.record.offset, &letter.record.log)
+        };
+        if letter.message_id.is_some() {
+            return None;
+        }
+        let here = |row: &&LetterRow| (row.consumer, row.place) == (consumer, place);
+        let known = self.db.tables.letters.values().filter(here).map(|row| &row.stored.letter);
+        known.filter(|known| same(known)).map(|known| header_of(&known.record, "writing")).next()
+    }
+
+    pub(super) fn parked_keys(&mut self, position: &PositionKey, keys: &[&[u8]]) -> Vec<Vec<u8>> {
         let spot = self.log.spot(position);
         let parked = |key: &[u8]| {
             self.db.tables.letters.values().any(|row| {
@@ -158,11 +175,16 @@ impl Inner {
         earlier.filter(|(_, row)| same(&row.stored)).map(|(number, _)| *number).next()
     }
 
-    /// Letters by filter; only what the simulation asks for.
+    /// Letters by filter.
     pub(super) fn letters(&self, filter: &DeadFilter) -> Vec<StoredDeadLetter> {
-        let wanted = |row: &&super::tables::LetterRow| {
+        let wanted = |row: &&LetterRow| {
+            let letter = &row.stored.letter;
             (filter.numbers.is_empty() || filter.numbers.contains(&row.stored.number))
                 && filter.consumer.as_ref().is_none_or(|consumer| *consumer == row.stored.consumer)
+                && filter.topic.as_ref().is_none_or(|topic| **topic == *letter.record.topic)
+                && filter.tenant.as_ref().is_none_or(|tenant| tenant == letter.tenant.as_str())
+                && filter.message_id.as_ref().is_none_or(|id| letter.message_id.as_ref() == Some(id))
+                && filter.key.as_ref().is_none_or(|key| letter.record.key.as_ref().is_some_and(|k| k == key))
                 && row.stored.number > filter.after
         };
         let rows = self.db.tables.letters.values().filter(wanted);

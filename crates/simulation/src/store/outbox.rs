@@ -1,4 +1,4 @@
-//! [`Outbox`] and [`OutboxAdmin`] of the model database.
+//! [`Outbox`] of the model database.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,12 +8,12 @@ use bytes::Bytes;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::EventRow;
 use oncebox_core::store::{
-    Deliveries, EventFilter, EventState, Lease, Leases, Outbox, OutboxAdmin, OutboxEntry, SHARDS,
-    StoreResult, StoredEvent, Sweep, headers_json,
+    Deliveries, Lease, Leases, Outbox, SHARDS, StoreResult, StoredEvent, headers_json,
 };
 use uuid::Uuid;
 
 use super::access::away;
+use super::tables::RelayRow;
 use super::{Conn, EventRowState, ModelStore};
 use crate::coverage::Event;
 use crate::mistake::{Mistake, made};
@@ -25,8 +25,8 @@ impl Outbox for ModelStore {
         store.statement(conn.id, |inner, id| inner.write_events(id, events)).await
     }
 
-    async fn lease(&self, relay: Uuid, _name: &str, duration: Duration) -> StoreResult<Leases> {
-        self.operation(|inner| Ok(inner.lease(relay, millis(duration)))).await
+    async fn lease(&self, relay: Uuid, name: &str, duration: Duration) -> StoreResult<Leases> {
+        self.operation(|inner| Ok(inner.lease(relay, name, millis(duration)))).await
     }
 
     async fn release_shards(&self, relay: Uuid, shards: &[u16], leaving: bool) -> StoreResult<()> {
@@ -39,7 +39,7 @@ impl Outbox for ModelStore {
                 }
             }
             if leaving {
-                tables.relays.retain(|(known, _)| *known != relay);
+                tables.relays.remove(&relay);
             }
             Ok(())
         })
@@ -67,7 +67,7 @@ impl Outbox for ModelStore {
     ) -> StoreResult<Vec<StoredEvent>> {
         self.operation(|inner| {
             let mut events = inner.publishable(Some(topic), shards);
-            events.truncate(bounds.messages.max(1));
+            events.truncate(fitting(&events, bounds));
             if made(Mistake::DeleteBeforeReport) {
                 events.iter().for_each(|event| drop(inner.db.tables.outbox.remove(&event.seq)));
             }
@@ -85,55 +85,18 @@ impl Outbox for ModelStore {
     }
 }
 
-impl OutboxAdmin for ModelStore {
-    async fn events(&self, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
-        self.operation(|inner| {
-            let rows = inner.db.tables.outbox.range(filter.after + 1..).take(filter.limit as usize);
-            Ok(rows.map(|(_, row)| entry(row)).collect())
-        })
-        .await
-    }
-
-    async fn retry_events(&self, _filter: &EventFilter) -> StoreResult<u64> {
-        self.operation(|inner| {
-            let mut retried = 0;
-            for row in inner.db.tables.outbox.values_mut().filter(|row| row.published_ms.is_none()) {
-                if row.parked || row.held_until_ms.is_some() {
-                    (row.parked, row.held_until_ms, row.event.attempts) = (false, None, 0);
-                    retried += 1;
-                }
-            }
-            Ok(retried)
-        })
-        .await
-    }
-
-    async fn drop_events(&self, _filter: &EventFilter) -> StoreResult<u64> {
-        Ok(0)
-    }
-
-    async fn purge_published(&self, keep: Duration) -> StoreResult<u64> {
-        self.operation(|inner| {
-            let before = inner.db_now_ms() - millis(keep);
-            let outbox = &mut inner.db.tables.outbox;
-            let count = outbox.len();
-            outbox.retain(|_, row| row.published_ms.is_none_or(|at| at > before));
-            Ok((count - outbox.len()) as u64)
-        })
-        .await
-    }
-
-    async fn sweep(&self, _sweep: &Sweep) -> StoreResult<u64> {
-        Ok(0)
-    }
-
-    async fn check_sweep(&self, _sweep: &Sweep) -> StoreResult<()> {
-        Ok(())
-    }
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+/// How many of these fit; one always does.
+fn fitting(events: &[StoredEvent], bounds: BatchBounds) -> usize {
+    let mut bytes = 0;
+    let fits = |event: &&StoredEvent| {
+        bytes += event.byte_len();
+        bytes <= bounds.bytes
+    };
+    events.iter().take(bounds.messages).take_while(fits).count().max(1)
 }
 
 fn shard_of(key: Option<&[u8]>, seq: i64) -> u16 {
@@ -143,24 +106,6 @@ fn shard_of(key: Option<&[u8]>, seq: i64) -> u16 {
         None => seq.hash(&mut hasher),
     }
     (hasher.finish() % u64::from(SHARDS)) as u16
-}
-
-fn entry(row: &EventRowState) -> OutboxEntry {
-    let state = match row {
-        _ if row.published_ms.is_some() => EventState::Published,
-        _ if row.parked => EventState::Parked,
-        _ if row.held_until_ms.is_some() => EventState::Held,
-        _ => EventState::Pending,
-    };
-    OutboxEntry {
-        event: row.event.clone(),
-        shard: row.shard,
-        consumer: None,
-        tenant: None,
-        state,
-        state_at_ms: row.published_ms,
-        error: None,
-    }
 }
 
 impl Inner {
@@ -180,29 +125,30 @@ impl Inner {
                 causation_id: event.causation_id.clone(),
                 attempts: 0,
             };
-            let shard = shard_of(event.key, seq);
+            let row = EventRowState {
+                event: stored,
+                shard: shard_of(event.key, seq),
+                consumer: event.consumer.clone(),
+                tenant: event.tenant.clone(),
+                held_until_ms: None,
+                parked_ms: None,
+                published_ms: None,
+                error: None,
+            };
             if made(Mistake::PublishBeforeCommit) {
-                let row = EventRowState {
-                    event: stored.clone(),
-                    shard,
-                    held_until_ms: None,
-                    parked: false,
-                    published_ms: None,
-                };
-                self.db.tables.outbox.insert(seq, row);
+                self.db.tables.outbox.insert(seq, row.clone());
             }
             let Some(open) = self.db.open.get_mut(&id) else { return Err(away()) };
-            open.events.push((seq, shard, stored));
+            open.events.push(row);
         }
         Ok(())
     }
 
-    fn lease(&mut self, relay: Uuid, duration: i64) -> Leases {
+    fn lease(&mut self, relay: Uuid, name: &str, duration: i64) -> Leases {
         let now = self.db_now_ms();
         let tables = &mut self.db.tables;
-        tables.relays.retain(|(known, _)| *known != relay);
-        tables.relays.push((relay, now + duration));
-        let alive = tables.relays.iter().filter(|(_, until)| *until > now).count().max(1);
+        tables.relays.insert(relay, RelayRow { name: name.to_owned(), until_ms: now + duration });
+        let alive = tables.relays.values().filter(|row| row.until_ms > now).count().max(1);
         let fair_share = usize::from(SHARDS).div_ceil(alive);
         let mut mine = 0;
         for row in tables.shards.iter_mut().filter(|row| row.relay == Some(relay)) {
@@ -262,6 +208,7 @@ impl Inner {
             if deliveries.keep {
                 if let Some(row) = self.db.tables.outbox.get_mut(seq) {
                     row.published_ms.get_or_insert(now);
+                    (row.held_until_ms, row.parked_ms, row.error) = (None, None, None);
                 }
             } else {
                 self.db.tables.outbox.remove(seq);
@@ -286,6 +233,7 @@ impl Inner {
             {
                 row.held_until_ms = Some(now + millis(held.delay));
                 row.event.attempts += u32::from(held.error.is_some());
+                row.error = held.error.clone().or(row.error.take());
             }
         }
         for parked in &deliveries.parked {
@@ -297,8 +245,9 @@ impl Inner {
             if owned(tables, shard)
                 && let Some(row) = tables.outbox.get_mut(&parked.seq)
             {
-                row.parked = true;
-                row.held_until_ms = None;
+                row.event.attempts += 1;
+                (row.parked_ms, row.held_until_ms) = (Some(now), None);
+                row.error = Some(parked.error.clone());
             }
         }
     }

@@ -146,7 +146,8 @@ impl Positions for ModelStore {
 
 impl Inner {
     fn must_own(&mut self, owner: &Ownership, known: KnownCommitted) -> StoreResult<()> {
-        if self.owns(self.log.spot(&owner.key), owner.epoch, known) {
+        let spot = self.log.spot(&owner.key);
+        if self.owns(spot, owner.epoch, known) {
             return Ok(());
         }
         self.saw(Event::Fenced);
@@ -163,7 +164,7 @@ impl Inner {
         })
     }
 
-    pub(super) fn moves(&self, advance: &Advance<'_>) -> Moves {
+    pub(super) fn moves(&mut self, advance: &Advance<'_>) -> Moves {
         let Progress { next_offset, at_least, commits, log, mark, caught_up_ms } = advance.progress;
         Moves {
             spot: self.log.spot(&advance.owner.key),
@@ -174,6 +175,7 @@ impl Inner {
             mark,
             caught_up_ms,
             finished_attempt: advance.finished_attempt,
+            applied: advance.applied,
             duplicates: advance.duplicates,
         }
     }
@@ -201,7 +203,8 @@ impl Inner {
         }
         if let Some(caught_up) = moves.caught_up_ms {
             row.caught_up_ms = row.caught_up_ms.max(Some(caught_up.min(now)));
-            let known = row.caught_up_ms.unwrap_or_default() - crate::world::BEGIN_MS;
+            let known = row.caught_up_ms.unwrap_or_default();
+            let known = self.since_begin(known);
             let spot = moves.spot;
             self.note(|| {
                 format!(
@@ -217,6 +220,11 @@ impl Inner {
         if commits {
             row.starts = if moved { 0 } else { row.starts };
             row.commits += 1;
+            row.applied += moves.applied;
+            row.duplicates += moves.duplicates;
+            row.updated_ms = now;
+            // Whoever applies something has not gone.
+            row.retired = false;
         }
         let next = row.next_offset;
         self.log.position_reached(moves.spot, next);

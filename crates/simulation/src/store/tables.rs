@@ -31,13 +31,14 @@ pub(crate) struct Tables {
     /// Letters that an operator has dropped: consumer and message, or the place of a record without an id.
     pub(crate) dropped: BTreeSet<(usize, String)>,
     pub(crate) purged_before: BTreeMap<usize, i64>,
+    pub(crate) purger: Purger,
     pub(crate) outbox: BTreeMap<i64, EventRowState>,
     /// Every event that was ever committed.
     pub(crate) emitted: BTreeSet<i64>,
     /// How far a relay with a cursor would be in each shard: only for that mistake.
     pub(crate) cursors: BTreeMap<u16, i64>,
     pub(crate) shards: Vec<Shard>,
-    pub(crate) relays: Vec<(Uuid, i64)>,
+    pub(crate) relays: BTreeMap<Uuid, RelayRow>,
 }
 
 impl Default for Tables {
@@ -51,19 +52,27 @@ impl Default for Tables {
             letters: BTreeMap::new(),
             dropped: BTreeSet::new(),
             purged_before: BTreeMap::new(),
+            purger: Purger::default(),
             outbox: BTreeMap::new(),
             emitted: BTreeSet::new(),
             cursors: BTreeMap::new(),
             shards: vec![Shard::default(); usize::from(SHARDS)],
-            relays: Vec::new(),
+            relays: BTreeMap::new(),
         }
     }
 }
 
+/// Which message a receipt is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReceiptOf {
+    pub(crate) consumer: usize,
+    pub(crate) tenant: String,
+    pub(crate) id: String,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct ReceiptRow {
-    pub(crate) consumer: usize,
-    pub(crate) id: String,
+    pub(crate) of: ReceiptOf,
     /// By the clocks.
     pub(crate) processed_at_ms: i64,
     /// In truth.
@@ -99,6 +108,11 @@ pub(crate) struct PositionRow {
     pub(crate) floor: Option<i64>,
     pub(crate) starts: u32,
     pub(crate) commits: i64,
+    /// Counters for people.
+    pub(crate) applied: u64,
+    pub(crate) duplicates: u64,
+    /// The last commit.
+    pub(crate) updated_ms: i64,
     pub(crate) caught_up_ms: Option<i64>,
     pub(crate) retired: bool,
 }
@@ -116,15 +130,36 @@ pub(crate) struct LetterRow {
 pub(crate) struct EventRowState {
     pub(crate) event: StoredEvent,
     pub(crate) shard: u16,
+    pub(crate) consumer: Option<String>,
+    pub(crate) tenant: Option<String>,
     pub(crate) held_until_ms: Option<i64>,
-    pub(crate) parked: bool,
+    pub(crate) parked_ms: Option<i64>,
     pub(crate) published_ms: Option<i64>,
+    pub(crate) error: Option<String>,
 }
 
 impl EventRowState {
     pub(crate) fn is_pending(&self) -> bool {
-        !self.parked && self.published_ms.is_none()
+        self.parked_ms.is_none() && self.published_ms.is_none()
     }
+}
+
+/// A relay that is alive until then.
+#[derive(Debug, Clone)]
+pub(crate) struct RelayRow {
+    pub(crate) name: String,
+    pub(crate) until_ms: i64,
+}
+
+/// Whose turn it is to purge, and where the pass is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Purger {
+    pub(crate) turn: Option<u64>,
+    pub(crate) until_ms: i64,
+    /// The last receipt that was looked at.
+    pub(crate) reached: Option<ReceiptKey>,
+    /// Steps of this pass.
+    pub(crate) done: u64,
 }
 
 #[derive(Debug, Clone, Default)]

@@ -4,11 +4,11 @@ use std::ops::{Deref, DerefMut};
 
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::source::{LogId, LogMark};
-use oncebox_core::store::{DeadLetter, ErrorClass, StoreResult, StoredEvent};
+use oncebox_core::store::{DeadLetter, ErrorClass, StoreResult};
 
 use super::access::{away, error};
-use super::tables::Spot;
-use super::{Effect, ModelStore};
+use super::tables::{ReceiptOf, Spot};
+use super::{Effect, EventRowState, ModelStore};
 use crate::plan::Place;
 use crate::world::{About, Actor, Inner};
 
@@ -19,11 +19,11 @@ pub(crate) struct OpenTxn {
     pub(crate) began_ms: i64,
     /// By the clocks: the later of the server's and the client's.
     pub(crate) processed_at_ms: i64,
-    pub(crate) receipts: Vec<(ReceiptKey, usize, String)>,
+    pub(crate) receipts: Vec<(ReceiptKey, ReceiptOf)>,
     /// Receipts that become as young as new ones.
-    pub(crate) renewed: Vec<(ReceiptKey, usize, String)>,
+    pub(crate) renewed: Vec<(ReceiptKey, ReceiptOf)>,
     pub(crate) effects: Vec<Effect>,
-    pub(crate) events: Vec<(i64, u16, StoredEvent)>,
+    pub(crate) events: Vec<EventRowState>,
     pub(crate) letters: Vec<(usize, Place, DeadLetter)>,
     /// The letter that is being replayed.
     pub(crate) taken: Option<i64>,
@@ -49,17 +49,23 @@ pub(crate) struct Moves {
     pub(crate) mark: Option<LogMark>,
     pub(crate) caught_up_ms: Option<i64>,
     pub(crate) finished_attempt: Option<i64>,
+    pub(crate) applied: u64,
     pub(crate) duplicates: u64,
 }
 
+/// The number of no transaction.
+pub(crate) const NO_TXN: u64 = 0;
+
 /// What a handler gets.
-pub(crate) struct Conn {
+#[derive(Debug)]
+pub struct Conn {
     pub(crate) store: ModelStore,
     pub(crate) id: u64,
 }
 
 /// An open transaction as its owner sees it. Dropping it closes its connection, which undoes it.
-pub(crate) struct Txn(Conn);
+#[derive(Debug)]
+pub struct Txn(Conn);
 
 impl Deref for Txn {
     type Target = Conn;
@@ -126,6 +132,9 @@ impl Inner {
         id: u64,
         act: impl FnOnce(&mut Self, u64) -> StoreResult<T>,
     ) -> StoreResult<T> {
+        if id == NO_TXN {
+            return Err(error(ErrorClass::Failed, "there is no transaction"));
+        }
         let Some(open) = self.db.open.get(&id) else { return Err(away()) };
         if open.poisoned {
             self.expose(id);

@@ -60,11 +60,21 @@ pub use transactions::*;
 
 /// Writes one test per property of the suite, each on a database of its own.
 ///
+/// `conformance!(receipts of Subject)` is a part of it, for a subject that has not everything: `receipts`, `positions`,
+/// `schema`, `outbox` and `sweeps` together are the whole.
+///
 /// The calling crate needs `tokio` with its macros and the runtime with several threads.
 #[macro_export]
 macro_rules! conformance {
     ($subject:ty) => {
         $crate::conformance! { receipts of $subject }
+        $crate::conformance! { positions of $subject }
+        $crate::conformance! { schema of $subject }
+        $crate::conformance! { outbox of $subject }
+        $crate::conformance! { sweeps of $subject }
+    };
+    // Positions and attempts; and receipts under keys of our own, which a table that was adopted does not have.
+    (positions of $subject:ty) => {
         $crate::conformance! { $subject:
             a_collision_of_receipts_is_told
             a_position_only_moves_forward
@@ -85,9 +95,19 @@ macro_rules! conformance {
             attempts_are_forgotten_after_a_release
             attempts_below_the_position_are_forgotten
             a_withdrawn_attempt_does_not_count
+        }
+    };
+    // Tables that have to be made first.
+    (schema of $subject:ty) => {
+        $crate::conformance! { $subject:
             migrations_are_applied_once
             migrations_are_safe_from_several_processes
             a_check_tells_about_missing_tables
+        }
+    };
+    // Events, leases, and what people do with the outbox.
+    (outbox of $subject:ty) => {
+        $crate::conformance! { $subject:
             events_appear_with_their_transaction_only
             an_event_comes_back_whole
             headers_come_back_whole
@@ -136,6 +156,11 @@ macro_rules! conformance {
             events_are_found_by_filter
             events_come_in_pages
             the_status_counts_events
+        }
+    };
+    // Queries in the database's language whose rows become events.
+    (sweeps of $subject:ty) => {
+        $crate::conformance! { $subject:
             rows_of_a_sweep_become_events
             a_sweep_emits_a_row_once_in_its_window
             a_sweep_emits_a_row_again_after_its_window
