@@ -6,12 +6,13 @@ mod tests;
 use std::path::Path;
 
 use oncebox_config::{
-    Config, InboxConfig, KafkaConfig, OutboxConfig, Problems, RefusedProperty, StoreKind, Surroundings,
-    WebhookConfig,
+    Config, InboxConfig, KafkaConfig, OperationProblem, OperationUse, OutboxConfig, Problems,
+    RefusedProperty, StoreKind, Surroundings, WebhookConfig,
 };
 use oncebox_core::inbox::Settings;
 use oncebox_core::outbox::{ByEvent, RelaySettings};
 use oncebox_kafka::Kafka;
+use oncebox_mongodb::operations::{Problem, Standing, check_operation, check_sweep};
 use oncebox_mysql::MysqlStore;
 use oncebox_postgres::PgStore;
 use oncebox_sql::SqlStore;
@@ -39,6 +40,12 @@ fn parse(text: &str) -> Result<Config, Problems> {
             StoreKind::Mysql => MysqlStore::check_dialect(sql),
             StoreKind::Postgres => PgStore::check_dialect(sql),
             StoreKind::Sqlite => SqliteStore::check_dialect(sql),
+            // It speaks no SQL.
+            StoreKind::Mongodb => Ok(()),
+        },
+        check_operation: &|store, place, json| match store {
+            StoreKind::Mongodb => operation_problems(place, json),
+            StoreKind::Mysql | StoreKind::Postgres | StoreKind::Sqlite => Vec::new(),
         },
         refused_property: &|name, value| {
             let oncebox_kafka::RefusedProperty { why, instead } =
@@ -47,6 +54,16 @@ fn parse(text: &str) -> Result<Config, Problems> {
         },
     };
     Config::parse(text, &surroundings)
+}
+
+fn operation_problems(place: OperationUse, json: &str) -> Vec<OperationProblem> {
+    let problems = match place {
+        OperationUse::Each(payload) => check_operation(json, Standing::Each(payload)),
+        OperationUse::Batch(payload) => check_operation(json, Standing::Batch(payload)),
+        OperationUse::Sweep => check_sweep(json),
+    };
+    let problem = |Problem { path, message, fix }| OperationProblem { path, message, fix };
+    problems.into_iter().map(problem).collect()
 }
 
 /// The engine's settings of an inbox.

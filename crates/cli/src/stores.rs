@@ -2,8 +2,13 @@
 
 use std::future::Future;
 
-use oncebox_config::{InboxConfig, PartitionReceipts, StoreConfig, StoreKind};
-use oncebox_core::store::{Admin, AdoptedUse, Adopting, Finding, OutboxAdmin, Retention, StoreResult};
+use oncebox_config::{self as config, HandlerConfig, InboxConfig, PartitionReceipts, StoreConfig, StoreKind};
+use oncebox_core::inbox::Apply;
+use oncebox_core::store::{
+    Admin, AdoptedUse, Adopting, ErrorClass, Finding, OutboxAdmin, Retention, StoreError, StoreResult,
+};
+use oncebox_mongodb::MongoStore;
+use oncebox_mongodb::operations::{Operations, OperationsError, OperationsHandler};
 use oncebox_mysql::MysqlStore;
 use oncebox_postgres::PgStore;
 use oncebox_sql::{SqlHandlerError, SqlStore};
@@ -12,18 +17,59 @@ use oncebox_sqlite::SqliteStore;
 use crate::exit::Failure;
 
 /// A store that the configuration can name.
-pub(crate) trait ConfiguredStore: SqlStore + OutboxAdmin + Adopting {
+pub(crate) trait ConfiguredStore: OutboxAdmin + Adopting {
+    /// What begins a comment in a script of its migrations; without one the script is JSON.
+    const COMMENT: Option<&'static str> = Some("--");
+
+    /// A handler that the configuration describes.
+    type Handler: Apply<Self>;
+
+    /// The handler of an inbox, checked against the database.
+    fn handler(&self, inbox: &InboxConfig) -> impl Future<Output = StoreResult<Self::Handler>> + Send;
+
     /// What the configuration asks of the schema beyond migrations.
     fn arrange(&self, store: &StoreConfig) -> impl Future<Output = StoreResult<()>> + Send;
 }
 
+impl ConfiguredStore for MongoStore {
+    const COMMENT: Option<&'static str> = None;
+
+    type Handler = OperationsHandler;
+
+    async fn handler(&self, inbox: &InboxConfig) -> StoreResult<Self::Handler> {
+        let HandlerConfig::Operations(list) = &inbox.handler else { return Err(in_the_wrong_language()) };
+        let operations = match list {
+            config::Operations::Each(list) => Operations::each(list, inbox.payload),
+            config::Operations::Batch(list) => Operations::batch(list, inbox.payload),
+        };
+        let operations = operations.map_err(OperationsError::into_store_error)?;
+        OperationsHandler::prepare(self, operations).await.map_err(OperationsError::into_store_error)
+    }
+
+    async fn arrange(&self, _store: &StoreConfig) -> StoreResult<()> {
+        Ok(())
+    }
+}
+
 impl ConfiguredStore for MysqlStore {
+    type Handler = <Self as SqlStore>::Handler;
+
+    async fn handler(&self, inbox: &InboxConfig) -> StoreResult<Self::Handler> {
+        in_sql(self, inbox).await
+    }
+
     async fn arrange(&self, _store: &StoreConfig) -> StoreResult<()> {
         Ok(())
     }
 }
 
 impl ConfiguredStore for PgStore {
+    type Handler = <Self as SqlStore>::Handler;
+
+    async fn handler(&self, inbox: &InboxConfig) -> StoreResult<Self::Handler> {
+        in_sql(self, inbox).await
+    }
+
     async fn arrange(&self, store: &StoreConfig) -> StoreResult<()> {
         match store.partition_receipts {
             PartitionReceipts::Day => self.partition_receipts().await.map(|_| ()),
@@ -33,14 +79,26 @@ impl ConfiguredStore for PgStore {
 }
 
 impl ConfiguredStore for SqliteStore {
+    type Handler = <Self as SqlStore>::Handler;
+
+    async fn handler(&self, inbox: &InboxConfig) -> StoreResult<Self::Handler> {
+        in_sql(self, inbox).await
+    }
+
     async fn arrange(&self, _store: &StoreConfig) -> StoreResult<()> {
         Ok(())
     }
 }
 
-/// The handler of an inbox, checked against the database.
-pub(crate) async fn handler<S: SqlStore>(store: &S, inbox: &InboxConfig) -> StoreResult<S::Handler> {
-    store.prepare(&inbox.handler, inbox.payload).await.map_err(SqlHandlerError::into_store_error)
+/// A handler written in SQL.
+async fn in_sql<S: SqlStore>(store: &S, inbox: &InboxConfig) -> StoreResult<S::Handler> {
+    let HandlerConfig::Sql(handler) = &inbox.handler else { return Err(in_the_wrong_language()) };
+    store.prepare(handler, inbox.payload).await.map_err(SqlHandlerError::into_store_error)
+}
+
+/// The reader of the configuration refuses it, with its line.
+fn in_the_wrong_language() -> StoreError {
+    StoreError::new(ErrorClass::Failed, "reading the handler", "it is not in the language of the store")
 }
 
 /// What the mapping of an adopted table lacks for these inboxes. Nothing if no table is adopted.
@@ -70,6 +128,20 @@ where
 {
     let url = config.url.expose();
     match config.kind {
+        StoreKind::Mongodb => {
+            let mut builder = MongoStore::builder(url);
+            if let Some(most) = config.max_connections {
+                builder = builder.max_connections(most);
+            }
+            if let Some(adopt) = &config.adopt {
+                builder = builder.adopt(adopt.clone());
+            }
+            if let Some(selector) = &config.event_type {
+                builder = builder.event_type(selector.clone());
+            }
+            // In a box: it has room for all that the driver may need.
+            Box::pin(command.run(builder.connect().await?)).await
+        }
         StoreKind::Mysql => {
             let mut builder = MysqlStore::builder(url);
             if let Some(most) = config.max_connections {

@@ -61,7 +61,7 @@ fn a_wrong_configuration_is_told_with_its_key_and_line() {
         (changed(url, "max_connections = 3"), 1, "store.url", "missing"),
         (changed(url, &format!("{url}\nurll = 1")), 3, "store.urll", "url"),
         (changed(url, "url = 5"), 2, "store.url", "string"),
-        (changed(url, "url = \"mongodb://localhost/x\""), 2, "store.url", "not supported"),
+        (changed(url, "url = \"mongodb://localhost\""), 2, "store.url", "names no database"),
         (changed(url, "url = \"mysql://localhost\""), 2, "store.url", "names no database"),
         (changed(url, "url = \"nonsense\""), 2, "store.url", "not a database URL"),
         (changed(url, "url = \"${ONCEBOX_NOT_SET}\""), 2, "store.url", "ONCEBOX_NOT_SET"),

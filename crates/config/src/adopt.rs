@@ -1,8 +1,8 @@
 //! `[store.adopt]`: a table that the application already has.
 
-use oncebox_core::inbox::{Selector, SelectorSyntaxError};
 use oncebox_core::store::{Adopt, AdoptError, IdFormat};
 
+use super::inbox::selector;
 use super::reader::{Entry, Section};
 
 const COLUMN_FIX: &str = "name a column of the table";
@@ -71,11 +71,6 @@ fn with(
 fn id_format_of(entry: &Entry<'_, '_>) -> Option<IdFormat> {
     let fix = "leave it out, if the type of the column tells";
     entry.text()?.parse().map_err(|error: String| entry.report(error, fix)).ok()
-}
-
-fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {
-    let error = |error: SelectorSyntaxError| entry.report(error.to_string(), "write one of these");
-    entry.text()?.parse().map_err(error).ok()
 }
 
 /// A table without a column for consumers serves one of them.

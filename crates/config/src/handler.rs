@@ -1,13 +1,28 @@
-//! `[inbox.handler]`: what a message does to the database, in SQL.
+//! `[inbox.handler]`: what a message does to the database, in SQL or in operations.
 
-use oncebox_sql::{Handler, RowRule, Sql, StatementError, Step};
+use oncebox_sql::{Handler, PayloadKind, RowRule, Sql, StatementError, Step};
 
+use super::operations::{self, Operations};
 use super::reader::{Entry, Section};
 use super::store::StoreKind;
+use super::surroundings::OperationUse;
+
+/// `[inbox.handler]`, in the language of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandlerConfig {
+    /// Statements.
+    Sql(Handler),
+    /// Operations of a store that does not speak SQL.
+    Operations(Operations),
+}
 
 const BOTH_FIX: &str = "keep `each` (per message) or `batch` (set-based over `messages`)";
 
-pub(super) fn read(mut section: Section<'_, '_>, store: Option<StoreKind>) -> Option<Handler> {
+pub(super) fn read(
+    mut section: Section<'_, '_>,
+    store: Option<StoreKind>,
+    payload: PayloadKind,
+) -> Option<HandlerConfig> {
     let each = section.optional("each");
     let batch = section.optional("batch");
     match (&each, &batch) {
@@ -17,9 +32,14 @@ pub(super) fn read(mut section: Section<'_, '_>, store: Option<StoreKind>) -> Op
     }
     section.finish();
     // Both are read even if one is too many, so that all problems show at once.
+    if let Some(store) = store.filter(|store| !store.speaks_sql()) {
+        let each = each.and_then(|entry| operations::read(entry, store, OperationUse::Each(payload)));
+        let batch = batch.and_then(|entry| operations::read(entry, store, OperationUse::Batch(payload)));
+        return each.or(batch).map(HandlerConfig::Operations);
+    }
     let each = each.and_then(|entry| steps(entry, Sql::parse, true, store)).map(Handler::Each);
     let batch = batch.and_then(|entry| steps(entry, Sql::parse_batch, false, store)).map(Handler::Batch);
-    each.or(batch)
+    each.or(batch).map(HandlerConfig::Sql)
 }
 
 type Parse = fn(&str) -> Result<Sql, StatementError>;
@@ -43,6 +63,16 @@ fn steps(
 fn step(item: Entry<'_, '_>, parse: Parse, rows_allowed: bool, store: Option<StoreKind>) -> Option<Step> {
     if !item.is_table() {
         return sql(&item, parse, store).map(|sql| Step { sql, rows: None });
+    }
+    if operations::is_one(&item) {
+        // Which of the two is meant, is not known without a store.
+        if store.is_some() {
+            item.report(
+                "this is an operation of MongoDB, but the store speaks SQL",
+                "write a statement, such as { sql = \"UPDATE …\", rows = 1 }",
+            );
+        }
+        return None;
     }
     let mut section = item.into_section()?;
     let read = section

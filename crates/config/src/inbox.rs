@@ -9,11 +9,11 @@ use oncebox_core::inbox::{
 use oncebox_core::names::ConsumerName;
 use oncebox_core::outbox::check_topic;
 use oncebox_core::store::Adopt;
-use oncebox_sql::{Handler, PayloadKind};
+use oncebox_sql::PayloadKind;
 
 use super::adopt;
 use super::bounds::{self, duration};
-use super::handler;
+use super::handler::{self, HandlerConfig};
 use super::reader::{Entry, Section};
 use super::store::StoreKind;
 
@@ -50,7 +50,7 @@ pub struct InboxConfig {
     /// `stale`: what to do with a message older than the purged receipts: `apply` or `park`.
     pub stale: StalePolicy,
     /// `[inbox.handler]`: what a message does. Required.
-    pub handler: Handler,
+    pub handler: HandlerConfig,
 }
 
 /// What happens if a topic keeps messages longer than receipts are kept.
@@ -121,7 +121,7 @@ pub(super) fn read(
             "add [inbox.handler] with `each` or `batch`",
         )
         .and_then(Entry::into_section)
-        .and_then(|section| handler::read(section, store));
+        .and_then(|section| handler::read(section, store, payload));
     section.finish();
 
     let (consumer, _) = consumer?;
@@ -187,7 +187,7 @@ fn consumer(entry: &Entry<'_, '_>) -> Option<ConsumerName> {
         .ok()
 }
 
-fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {
+pub(super) fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {
     let text = entry.text()?;
     text.parse()
         .map_err(|error: SelectorSyntaxError| {

@@ -9,6 +9,7 @@ mod expand;
 mod handler;
 mod inbox;
 mod kafka;
+mod operations;
 mod outbox;
 mod problem;
 mod reader;
@@ -23,13 +24,15 @@ mod webhook;
 
 use reader::{Context, Entry, Section};
 
+pub use handler::HandlerConfig;
 pub use inbox::{InboxConfig, RetentionCheck};
 pub use kafka::KafkaConfig;
+pub use operations::Operations;
 pub use outbox::OutboxConfig;
 pub use problem::{Problem, Problems};
 pub use service::{HttpConfig, PurgeConfig};
 pub use store::{PartitionReceipts, StoreConfig, StoreKind};
-pub use surroundings::{RefusedProperty, Surroundings};
+pub use surroundings::{OperationProblem, OperationUse, RefusedProperty, Surroundings};
 pub use sweep::SweepConfig;
 pub use webhook::{WebhookConfig, WebhookUrl};
 

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
 use oncebox_sql::suggest::nearest;
-use toml_span::value::{Table, ValueInner};
+use toml_span::value::{Key, Table, ValueInner};
 use toml_span::{ErrorKind, Value};
 
 use super::expand::{ExpandError, expand};
@@ -293,7 +293,115 @@ impl<'c, 'a> Entry<'c, 'a> {
         }
     }
 
+    /// Whether it is a table with one of these keys.
+    pub(super) fn has_any(&self, keys: &[&str]) -> bool {
+        self.value.as_table().is_some_and(|table| keys.iter().any(|key| table.contains_key(*key)))
+    }
+
+    /// The whole value as JSON, the keys in the order of the file.
+    pub(super) fn json(&self) -> Option<String> {
+        let mut out = String::new();
+        self.write_json(&self.value, &self.path, &mut out).then_some(out)
+    }
+
+    fn write_json(&self, value: &Value<'a>, path: &str, out: &mut String) -> bool {
+        let here = |value: &Value<'a>| Self { cx: self.cx, path: path.to_owned(), value: copy(value) };
+        match value.as_ref() {
+            ValueInner::String(_) => match here(value).text() {
+                Some(text) => out.push_str(&serde_json::Value::String(text).to_string()),
+                None => return false,
+            },
+            ValueInner::Integer(number) => out.push_str(&number.to_string()),
+            ValueInner::Float(number) => match serde_json::Number::from_f64(*number) {
+                Some(number) => out.push_str(&number.to_string()),
+                None => {
+                    here(value).report("this is not a number of JSON", "write a number that is finite");
+                    return false;
+                }
+            },
+            ValueInner::Boolean(yes) => out.push_str(if *yes { "true" } else { "false" }),
+            ValueInner::Array(items) => {
+                let mut good = true;
+                out.push('[');
+                for (nth, item) in items.iter().enumerate() {
+                    if nth > 0 {
+                        out.push(',');
+                    }
+                    good &= self.write_json(item, &format!("{path}[{nth}]"), out);
+                }
+                out.push(']');
+                return good;
+            }
+            ValueInner::Table(table) => {
+                let mut good = true;
+                out.push('{');
+                for (nth, (key, value)) in in_order(table).into_iter().enumerate() {
+                    if nth > 0 {
+                        out.push(',');
+                    }
+                    out.push_str(&serde_json::Value::String(key.name.to_string()).to_string());
+                    out.push(':');
+                    good &= self.write_json(value, &step(path, &key.name), out);
+                }
+                out.push('}');
+                return good;
+            }
+        }
+        true
+    }
+
+    /// Reports a problem at a place inside of this value: keys, and numbers of items counted from 0.
+    pub(super) fn report_inside(
+        &self,
+        inside: &[String],
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let (mut value, mut at, mut path) = (&self.value, self.at(), self.path.clone());
+        for name in inside {
+            let next = match value.as_ref() {
+                ValueInner::Table(table) => table.get_key_value(name.as_str()).map(|(key, value)| {
+                    path = step(&path, name);
+                    (value, key.span.start)
+                }),
+                ValueInner::Array(items) => {
+                    name.parse().ok().and_then(|nth: usize| items.get(nth)).map(|value| {
+                        path = format!("{path}[{name}]");
+                        (value, value.span.start)
+                    })
+                }
+                _ => None,
+            };
+            let Some((found, place)) = next else {
+                // It is missing there.
+                path = step(&path, name);
+                break;
+            };
+            (value, at) = (found, place);
+        }
+        self.cx.report(&path, at, message, fix);
+    }
+
     fn as_written(&self) -> String {
         format!("\"{}\"", self.value.as_str().unwrap_or_default())
     }
+}
+
+/// The keys of a table as they stand in the file. To a database their order may matter.
+fn in_order<'t, 'a>(table: &'t Table<'a>) -> Vec<(&'t Key<'a>, &'t Value<'a>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span.start);
+    entries
+}
+
+/// The path of a key below another.
+fn step(path: &str, key: &str) -> String {
+    let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    if plain { format!("{path}.{key}") } else { format!("{path}.\"{key}\"") }
+}
+
+/// A string with its place.
+fn copy<'a>(value: &Value<'a>) -> Value<'a> {
+    let text = value.as_str().unwrap_or_default().to_owned();
+    Value::with_span(ValueInner::String(text.into()), value.span)
 }

@@ -1,9 +1,11 @@
 //! `[store]`: the database.
 
+use oncebox_core::inbox::Selector;
 use oncebox_core::secret::Secret;
 use oncebox_core::store::Adopt;
 
 use super::adopt;
+use super::inbox::selector;
 use super::reader::{Entry, Section};
 
 /// `[store]`: the database that holds receipts, positions, dead letters and what the handlers change.
@@ -20,17 +22,29 @@ pub struct StoreConfig {
     pub partition_receipts: PartitionReceipts,
     /// `[store.adopt]`: a table of the application that holds the receipts instead of oncebox's own.
     pub adopt: Option<Adopt>,
+    /// `event_type`: where the type of a message is. Receipts then carry it, and when they were written. MongoDB only.
+    pub event_type: Option<Selector>,
 }
 
 /// The databases this build can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
+    /// `mongodb://` or `mongodb+srv://`.
+    Mongodb,
     /// `mysql://` or `mariadb://`, whichever of the two it is.
     Mysql,
     /// `postgres://` or `postgresql://`.
     Postgres,
     /// `sqlite://`.
     Sqlite,
+}
+
+impl StoreKind {
+    /// Whether handlers and sweeps are written in SQL there.
+    #[must_use]
+    pub fn speaks_sql(self) -> bool {
+        self != Self::Mongodb
+    }
 }
 
 /// How the table of receipts is partitioned.
@@ -43,8 +57,7 @@ pub enum PartitionReceipts {
     Day,
 }
 
-const URL_FIX: &str =
-    "write postgres://USER:PASSWORD@HOST/DATABASE, mysql://USER:PASSWORD@HOST/DATABASE or sqlite://FILE";
+const URL_FIX: &str = "write postgres://USER:PASSWORD@HOST/DATABASE, mysql://…, mongodb://HOST/DATABASE?replicaSet=NAME or sqlite://FILE";
 
 pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
     let url = section
@@ -67,15 +80,32 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
         );
     }
     let adopt = adopted.and_then(Entry::into_section).and_then(adopt::read);
+    let event_type = section.optional("event_type");
+    if let (Some(entry), Some((_, kind))) = (&event_type, &url)
+        && kind.speaks_sql()
+    {
+        entry.report(
+            "the table of receipts has no column for the type of a message",
+            "remove the key; a table of yours can have one: `set` under [store.adopt]",
+        );
+    }
+    if let Some(entry) = event_type.as_ref().filter(|_| adopt.is_some()) {
+        entry.report(
+            "receipts in an adopted collection have the fields that you name",
+            "remove the key; write `set = { eventType = \"header:type\" }` under [store.adopt]",
+        );
+    }
+    let event_type = event_type.and_then(|entry| selector(&entry));
     section.finish();
     let (url, kind) = url?;
-    Some(StoreConfig { url, kind, max_connections, partition_receipts, adopt })
+    Some(StoreConfig { url, kind, max_connections, partition_receipts, adopt, event_type })
 }
 
 /// Why receipts are not partitioned there.
 fn without_partitions(kind: StoreKind) -> Option<&'static str> {
     match kind {
         StoreKind::Postgres => None,
+        StoreKind::Mongodb => Some("MongoDB has no partitioned collections"),
         // A change of a table's partitions needs the table for itself: it waits for whoever uses it, and whoever comes next waits
         // for it.
         StoreKind::Mysql => {
@@ -96,13 +126,7 @@ fn url(entry: &Entry<'_, '_>) -> Option<(Secret, StoreKind)> {
         "postgres" | "postgresql" => StoreKind::Postgres,
         "mysql" | "mariadb" => StoreKind::Mysql,
         "sqlite" => StoreKind::Sqlite,
-        "mongodb" => {
-            entry.report(
-                format!("{scheme}:// is not supported by this build yet"),
-                "use postgres://, mysql:// or sqlite://",
-            );
-            return None;
-        }
+        "mongodb" | "mongodb+srv" => StoreKind::Mongodb,
         _ => {
             entry.report("the scheme of this URL is not known", URL_FIX);
             return None;
@@ -116,10 +140,16 @@ fn url(entry: &Entry<'_, '_>) -> Option<(Secret, StoreKind)> {
         entry.report("this names no database", "write mysql://USER:PASSWORD@HOST/DATABASE");
         return None;
     }
+    if kind == StoreKind::Mongodb && !names_a_database(rest) {
+        let fix = "write mongodb://HOST:PORT/DATABASE?replicaSet=NAME or mongodb+srv://HOST/DATABASE";
+        entry.report("this names no database", fix);
+        return None;
+    }
     Some((Secret::new(text), kind))
 }
 
-/// A server of PostgreSQL has a default for this; one of MySQL leaves the session without any.
+/// A server of PostgreSQL has a default for this; one of MySQL leaves the session without any, and MongoDB's own default, `test`, is
+/// nobody's wish.
 fn names_a_database(rest: &str) -> bool {
     let path = rest.split(['?', '#']).next().and_then(|before| before.split_once('/'));
     path.is_some_and(|(_, name)| !name.is_empty())

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use oncebox_sql::{Sql, StatementError};
+use oncebox_sql::{PayloadKind, Sql, StatementError};
 
 use super::store::StoreKind;
 
@@ -14,8 +14,32 @@ pub struct Surroundings<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Whether a store would read this SQL in another way than it is meant.
     pub check_dialect: &'a dyn Fn(StoreKind, &Sql) -> Result<(), StatementError>,
+    /// What is wrong with an operation of a store that does not speak SQL, given as JSON.
+    pub check_operation: &'a dyn Fn(StoreKind, OperationUse, &str) -> Vec<OperationProblem>,
     /// Why a property of `[kafka.properties]` may not have this value, by its name and value.
     pub refused_property: &'a dyn Fn(&str, &str) -> Option<RefusedProperty>,
+}
+
+/// Where an operation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperationUse {
+    /// In `each`, with this kind of payload.
+    Each(PayloadKind),
+    /// In `batch`, with this kind of payload.
+    Batch(PayloadKind),
+    /// In a sweep: `{"aggregate": …, "pipeline": […]}`.
+    Sweep,
+}
+
+/// What is wrong with an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationProblem {
+    /// Where in the operation: keys, and numbers of items counted from 0.
+    pub path: Vec<String>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub fix: String,
 }
 
 /// Why a property may not be set.
@@ -29,7 +53,12 @@ pub struct RefusedProperty {
 
 impl Default for Surroundings<'_> {
     fn default() -> Self {
-        Self { env: &|_| None, check_dialect: &|_, _| Ok(()), refused_property: &|_, _| None }
+        Self {
+            env: &|_| None,
+            check_dialect: &|_, _| Ok(()),
+            check_operation: &|_, _, _| Vec::new(),
+            refused_property: &|_, _| None,
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use oncebox_core::store::Sweep;
 use oncebox_sql::{Sql, StatementError};
 
 use super::bounds::duration;
+use super::operations;
 use super::reader::{Entry, Section};
 use super::store::StoreKind;
 
@@ -16,7 +17,7 @@ use super::store::StoreKind;
 pub struct SweepConfig {
     /// `every`: how often the query runs. Required, at least `1s`.
     pub every: Duration,
-    /// `name`, `sql`, `key` and `emit` (required), `window` (default `1d`) and `limit` (default 1000).
+    /// `name`, `sql` (or `aggregate` and `pipeline`), `key` and `emit` (required), `window` (default `1d`) and `limit` (default 1000).
     pub sweep: Sweep,
 }
 
@@ -36,9 +37,24 @@ pub(super) fn read(
     let every = section
         .required("every", "it is missing", "say how often the query runs, such as \"5m\"")
         .and_then(|entry| duration(&entry, SECOND));
-    let sql = section
-        .required("sql", "it is missing", "write a query; each of its rows becomes an event")
-        .and_then(|entry| query(&entry, store));
+    let query = match store.filter(|store| !store.speaks_sql()) {
+        Some(store) => {
+            if let Some(sql) = section.optional("sql") {
+                sql.report("the store does not speak SQL", "write `aggregate` and `pipeline` instead");
+            }
+            operations::sweep(&mut section, store)
+        }
+        None => {
+            for key in ["aggregate", "pipeline"] {
+                if let Some(entry) = section.optional(key).filter(|_| store.is_some()) {
+                    entry.report("this is for MongoDB, but the store speaks SQL", "write `sql` instead");
+                }
+            }
+            section
+                .required("sql", "it is missing", "write a query; each of its rows becomes an event")
+                .and_then(|entry| query(&entry, store))
+        }
+    };
     let row_key = section
         .required("key", "it is missing", "name the column that identifies a row, such as \"id\"")
         .and_then(|entry| entry.filled_text());
@@ -52,8 +68,11 @@ pub(super) fn read(
 
     let (topic, event_key) = emit?;
     let limit = u32::try_from(limit).ok()?;
-    let (name, sql, row_key, topic) = (name?, sql?, row_key?, topic?);
-    Some(SweepConfig { every: every?, sweep: Sweep { name, sql, row_key, window, topic, event_key, limit } })
+    let (name, query, row_key, topic) = (name?, query?, row_key?, topic?);
+    Some(SweepConfig {
+        every: every?,
+        sweep: Sweep { name, query, row_key, window, topic, event_key, limit },
+    })
 }
 
 fn name(entry: &Entry<'_, '_>, taken: &mut Vec<String>) -> Option<String> {

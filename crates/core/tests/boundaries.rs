@@ -25,10 +25,11 @@ const OUTSIDE: [&str; 7] =
     ["std::env", "std::fs", "std::net", "tokio::fs", "tokio::net", "tokio::signal", "signal_hook"];
 
 /// Which crates of ours each crate may build on. Whatever is not here is refused.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("core", &[]),
     ("sql", &["core"]),
     ("config", &["core", "sql"]),
+    ("mongodb", &["core", "sql"]),
     ("mysql", &["core", "sql"]),
     ("postgres", &["core", "sql"]),
     ("sqlite", &["core", "sql"]),
@@ -37,12 +38,13 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("webhook", &["core"]),
     ("testkit", &["core"]),
     ("simulation", &["core"]),
-    ("oncebox", &["core", "kafka", "mysql", "postgres", "sql", "sqlite", "testkit", "webhook"]),
-    ("cli", &["config", "core", "kafka", "mysql", "postgres", "sql", "sqlite", "webhook"]),
+    ("oncebox", &["core", "kafka", "mongodb", "mysql", "postgres", "sql", "sqlite", "testkit", "webhook"]),
+    ("cli", &["config", "core", "kafka", "mongodb", "mysql", "postgres", "sql", "sqlite", "webhook"]),
 ];
 
 /// Crates that speak to a database or a broker, and who may use each.
-const SPEAKERS: [(&str, &[&str]); 3] = [
+const SPEAKERS: [(&str, &[&str]); 4] = [
+    ("mongodb", &["mongodb", "cli"]),
     ("sqlx", &["mysql", "postgres", "sqlite", "cli"]),
     ("sqlx-core", &["mysql", "postgres", "sqlite"]),
     ("rdkafka", &["kafka", "kafka-topic-ids", "cli"]),

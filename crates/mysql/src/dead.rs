@@ -8,8 +8,8 @@ use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId};
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    Claim, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, PositionKey, Store, StoreError,
-    StoreResult, StoredDeadLetter, headers_json,
+    Claim, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, PositionKey, StoreError,
+    StoreResult, StoredDeadLetter, further_values, headers_json,
 };
 use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Row};
@@ -124,7 +124,7 @@ impl DeadLetters for MysqlStore {
                 let id = MessageId::new(id.as_str()).map_err(broken)?;
                 let tenant = &stored.letter.tenant;
                 let key = ReceiptKey::of(&consumer, tenant, &id);
-                let set = self.adopted().map(|adopt| adopt.values(&stored.letter.record)).unwrap_or_default();
+                let set = further_values(self, &stored.letter.record);
                 let receipt = Claim { key, tenant: tenant.as_str(), message_id: id.as_str(), set: &set };
                 match &self.inner.adopted {
                     Some(table) => adopted::renew(self, table, &mut txn, &consumer, receipt).await?,

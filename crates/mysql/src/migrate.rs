@@ -93,7 +93,7 @@ async fn apply_missing(store: &MysqlStore) -> StoreResult<Vec<Migration>> {
     let mut done = Vec::new();
     for step in STEPS.iter().filter(|step| !applied.contains(&step.0)) {
         let step = migration(step, true);
-        for statement in statements(&step.sql) {
+        for statement in statements(&step.script) {
             // Our own text, from this crate.
             let statement = sqlx::raw_sql(AssertSqlSafe(statement));
             statement.execute(&mut *txn).await.context_of_ddl(DOING)?;
@@ -143,11 +143,11 @@ pub(crate) async fn schema_version(store: &MysqlStore) -> StoreResult<u32> {
 fn migration(step: &(u32, &'static str, &'static str), applied: bool) -> Migration {
     let (version, name, statements) = *step;
     let ledger = if version == 1 { format!("{LEDGER};\n") } else { String::new() };
-    let sql = format!(
+    let script = format!(
         "{ledger}{}\nINSERT INTO oncebox_migrations (version, name) VALUES ({version}, '{name}');\n",
         statements.trim_end()
     );
-    Migration { version, name, sql, applied }
+    Migration { version, name, script, applied }
 }
 
 #[cfg(test)]

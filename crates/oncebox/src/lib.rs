@@ -35,7 +35,7 @@
 //! | understand an error of the library | [`Error`] |
 //! | know whether everything runs | [`Monitor`], [`store::Status`] |
 //! | test a handler or a relay without a broker | [`testing::TestInbox`], [`testing::FakeSink`] |
-//! | connect | [`postgres::PgStore`], [`mysql::MysqlStore`], [`sqlite::SqliteStore`], [`kafka::Kafka`], [`webhook::Webhook`] |
+//! | connect | [`postgres::PgStore`], [`mysql::MysqlStore`], [`mongodb::MongoStore`], [`sqlite::SqliteStore`], [`kafka::Kafka`], [`webhook::Webhook`] |
 //! | read from or deliver to something else | [`source`], [`sink`] |
 //!
 //! # Features
@@ -45,6 +45,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `kafka` | [`kafka`]: the Kafka source and sink |
+//! | `mongodb` | [`mongodb`]: the MongoDB store |
 //! | `mysql` | [`mysql`]: the MySQL and MariaDB store |
 //! | `postgres` | [`postgres`]: the PostgreSQL store |
 //! | `sql` | [`sql`]: handlers written in SQL, with the speed of the daemon |
@@ -180,6 +181,10 @@ pub mod testing;
 #[cfg_attr(docsrs, doc(cfg(feature = "kafka")))]
 #[doc(inline)]
 pub use oncebox_kafka as kafka;
+#[cfg(feature = "mongodb")]
+#[cfg_attr(docsrs, doc(cfg(feature = "mongodb")))]
+#[doc(inline)]
+pub use oncebox_mongodb as mongodb;
 #[cfg(feature = "mysql")]
 #[cfg_attr(docsrs, doc(cfg(feature = "mysql")))]
 #[doc(inline)]

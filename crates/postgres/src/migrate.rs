@@ -79,7 +79,7 @@ async fn apply_missing(store: &PgStore) -> StoreResult<Vec<Migration>> {
     for step in STEPS.iter().filter(|step| !applied.contains(&step.0)) {
         let step = migration(step, true);
         // Our own text, from this crate.
-        let statements = sqlx::raw_sql(AssertSqlSafe(step.sql.clone()));
+        let statements = sqlx::raw_sql(AssertSqlSafe(step.script.clone()));
         statements.execute(&mut *txn).await.context_of_ddl(doing)?;
         done.push(step);
     }
@@ -108,9 +108,9 @@ pub(crate) async fn schema_version(store: &PgStore) -> StoreResult<u32> {
 fn migration(step: &(u32, &'static str, &'static str), applied: bool) -> Migration {
     let (version, name, statements) = *step;
     let ledger = if version == 1 { format!("{LEDGER};\n") } else { String::new() };
-    let sql = format!(
+    let script = format!(
         "{ledger}{}\nINSERT INTO oncebox_migrations (version, name) VALUES ({version}, '{name}');\n",
         statements.trim_end()
     );
-    Migration { version, name, sql, applied }
+    Migration { version, name, script, applied }
 }

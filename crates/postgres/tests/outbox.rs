@@ -413,7 +413,7 @@ async fn leases_do_not_wait_for_an_operator_who_has_an_event() {
 fn sweep_of(name: &str, sql: &str) -> Sweep {
     Sweep {
         name: name.to_owned(),
-        sql: sql.to_owned(),
+        query: sql.to_owned(),
         row_key: "id".to_owned(),
         window: HOUR,
         topic: "t".to_owned(),

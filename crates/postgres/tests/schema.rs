@@ -218,7 +218,7 @@ async fn printed_migrations_can_be_run_by_hand() {
     let store = PgStore::connect(&database.url).await.unwrap();
     let mut conn = PgConnection::connect(&database.url).await.unwrap();
     for step in store.migrations().await.unwrap() {
-        sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql)).execute(&mut conn).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(step.script)).execute(&mut conn).await.unwrap();
     }
     assert!(store.migrations().await.unwrap().iter().all(|step| step.applied));
     assert!(store.migrate().await.unwrap().is_empty(), "nothing is left to do");

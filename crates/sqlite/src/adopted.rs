@@ -12,6 +12,7 @@ mod statements;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{
     Adopt, AdoptedUse, Adopting, CopiedPage, CopyFrom, ErrorClass, Finding, FoundTable, IdKind, PageMark,
@@ -48,6 +49,11 @@ impl Adopting for SqliteStore {
 /// The table that the store was told to take over.
 pub(crate) fn adopted(store: &SqliteStore) -> Option<&Adopt> {
     store.adopted.as_deref().map(|adopted| &adopted.adopt)
+}
+
+/// Its further columns.
+pub(crate) fn further(store: &SqliteStore) -> &[(String, Selector)] {
+    adopted(store).map_or(&[], Adopt::further)
 }
 
 /// A table that was taken over.

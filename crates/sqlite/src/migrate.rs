@@ -51,7 +51,7 @@ impl Migrate for SqliteStore {
         for step in &mut applied {
             let doing = format!("applying migration {} ({})", step.version, step.name);
             // Our own text, from this crate.
-            txn.execute(sqlx::raw_sql(AssertSqlSafe(step.sql.clone()))).await.context(&doing)?;
+            txn.execute(sqlx::raw_sql(AssertSqlSafe(step.script.clone()))).await.context(&doing)?;
             step.applied = true;
         }
         txn.commit_own(doing).await?;
@@ -64,7 +64,7 @@ async fn list(conn: &mut SqliteConnection) -> StoreResult<Vec<Migration>> {
     let steps = STEPS.map(|(version, name, sql)| Migration {
         version,
         name,
-        sql: by_hand(version, name, sql),
+        script: by_hand(version, name, sql),
         applied: applied.contains(&version),
     });
     Ok(steps.into())

@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
 use sqlx::sqlite::SqliteTransactionManager;
@@ -20,6 +21,10 @@ impl Store for SqliteStore {
 
     fn adopted(&self) -> Option<&Adopt> {
         adopted::adopted(self)
+    }
+
+    fn further(&self) -> &[(String, Selector)] {
+        adopted::further(self)
     }
 
     async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<SqliteTxn>> {

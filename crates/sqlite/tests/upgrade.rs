@@ -15,7 +15,7 @@ async fn dead_letters_keep_their_numbers_and_content() -> Result<(), BoxError> {
     let store = SqliteStore::connect(&format!("sqlite://{}", path.display())).await?;
     let mut conn = SqliteConnectOptions::new().filename(&path).connect().await?;
     for step in &store.migrations().await?[..2] {
-        sqlx::raw_sql(AssertSqlSafe(step.sql.clone())).execute(&mut conn).await?;
+        sqlx::raw_sql(AssertSqlSafe(step.script.clone())).execute(&mut conn).await?;
     }
     let old = "INSERT INTO oncebox_dead (consumer, message_id, topic, partition, \"offset\", key, payload, headers,
                    timestamp_ms, error, attempts, failed_at)

@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    Advance, Claim, Claimed, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, InboxStore,
+    Adopt, Advance, Claim, Claimed, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, InboxStore,
     Ownership, PositionKey, Positions, Progress, Purge, PurgePass, Purged, Store, StoreError, StoreResult,
     StoredDeadLetter,
 };
@@ -78,6 +79,14 @@ pub(crate) struct Crashable<S> {
 impl<S: InboxStore> Store for Crashable<S> {
     type Conn = S::Conn;
     type Txn = S::Txn;
+
+    fn adopted(&self) -> Option<&Adopt> {
+        self.store.adopted()
+    }
+
+    fn further(&self) -> &[(String, Selector)] {
+        self.store.further()
+    }
 
     async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<Self::Txn>> {
         self.process.alive()?;

@@ -36,6 +36,9 @@ impl Given {
                 url(&["postgres://", "postgresql://"], 5432, example)?
             }
             Service::Mariadb | Service::Mysql => url(&["mysql://", "mariadb://"], 3306, mysql)?,
+            Service::Mongodb => set_addresses(&value).with_context(|| {
+                format!("{variable} is not a URL such as mongodb://127.0.0.1:27017/?replicaSet=rs0")
+            })?,
             Service::Kafka => value.split(',').map(|part| part.trim().to_owned()).collect(),
         };
         reach(service, &addresses)?;
@@ -67,6 +70,14 @@ fn url_address(url: &str, schemes: &[&str], port: u16) -> Option<String> {
     Some(if has_port { host_port.to_owned() } else { format!("{host_port}:{port}") })
 }
 
+/// The members of a replica set.
+fn set_addresses(url: &str) -> Option<Vec<String>> {
+    let scheme = "mongodb://";
+    let authority = url.strip_prefix(scheme)?.split(['/', '?']).next()?;
+    let hosts = authority.rsplit('@').next()?;
+    hosts.split(',').map(|host| url_address(&format!("{scheme}{host}"), &[scheme], 27017)).collect()
+}
+
 /// Any of the addresses accepts a connection.
 fn reach(service: Service, addresses: &[String]) -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(5);
@@ -89,7 +100,7 @@ fn reach(service: Service, addresses: &[String]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::url_address;
+    use super::{set_addresses, url_address};
 
     #[test]
     fn the_address_of_a_url() {
@@ -98,6 +109,15 @@ mod tests {
         assert_eq!(address("postgresql://me:p@ss:1@db/erp?sslmode=require"), "db:5432");
         assert_eq!(address("postgres://[::1]"), "[::1]:5432");
         assert_eq!(address("postgres://[::1]:7000"), "[::1]:7000");
+    }
+
+    #[test]
+    fn the_members_of_a_set() {
+        let addresses = |url| set_addresses(url).unwrap_or_default();
+        assert_eq!(addresses("mongodb://127.0.0.1:57017/?replicaSet=rs0"), ["127.0.0.1:57017"]);
+        assert_eq!(addresses("mongodb://me:secret@a,b:27018/erp"), ["a:27017", "b:27018"]);
+        assert_eq!(set_addresses("mongodb://a,,b"), None);
+        assert_eq!(set_addresses("127.0.0.1:27017"), None);
     }
 
     #[test]

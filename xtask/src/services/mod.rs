@@ -6,6 +6,9 @@ mod given;
 mod kafka;
 mod kafka_jars;
 mod mariadb;
+mod mongo_wire;
+mod mongod_program;
+mod mongodb;
 mod mysql;
 mod mysql_program;
 mod mysqld;
@@ -37,17 +40,20 @@ pub(crate) enum Service {
     Kafka,
     Mysql,
     Mariadb,
+    Mongodb,
     Postgres,
 }
 
 impl Service {
-    pub(crate) const ALL: [Self; 4] = [Self::Kafka, Self::Mysql, Self::Mariadb, Self::Postgres];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Kafka, Self::Mysql, Self::Mariadb, Self::Mongodb, Self::Postgres];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kafka => "Kafka",
             Self::Mysql => "MySQL",
             Self::Mariadb => "MariaDB",
+            Self::Mongodb => "MongoDB",
             Self::Postgres => "PostgreSQL",
         }
     }
@@ -59,6 +65,7 @@ impl Service {
             Self::Kafka => "ONCEBOX_TEST_KAFKA",
             Self::Mysql => "ONCEBOX_TEST_MYSQL",
             Self::Mariadb => "ONCEBOX_TEST_MARIADB",
+            Self::Mongodb => "ONCEBOX_TEST_MONGODB",
             Self::Postgres => "ONCEBOX_TEST_POSTGRES",
         }
     }
@@ -69,6 +76,7 @@ impl Service {
             Self::Kafka => kafka::start,
             Self::Mysql => mysql::start,
             Self::Mariadb => mariadb::start,
+            Self::Mongodb => mongodb::start,
             Self::Postgres => postgres::start,
         };
         let name = self.name();
@@ -95,6 +103,8 @@ pub(crate) struct Services {
     running: Vec<(Service, Source)>,
     dir: TempDir,
     mysql: Mysql,
+    /// The program, for tests that start sets of their own.
+    mongod: Option<&'static Path>,
 }
 
 #[derive(Debug)]
@@ -125,6 +135,9 @@ impl Services {
                 None => missing.push(service),
             }
         }
+        if wanted.contains(&Service::Mongodb) {
+            mongod_program::given()?;
+        }
         let mut mysql = Mysql::NotAsked;
         if wanted.contains(&Service::Mysql) {
             mysql = Mysql::find()?;
@@ -153,7 +166,10 @@ impl Services {
         if let Mysql::Missing(_) = mysql {
             eprintln!("xtask: {mysql}");
         }
-        Ok(Self { running, dir, mysql })
+        // Also when a running server was given: a test does not end the members of that one.
+        let mongod = wanted.contains(&Service::Mongodb).then(mongod_program::get).transpose();
+        let mongod = mongod.context("no mongod for the tests")?;
+        Ok(Self { running, dir, mysql, mongod })
     }
 
     /// What became of MySQL.
@@ -181,7 +197,8 @@ impl Services {
     pub(crate) fn env(&self) -> Vec<(&'static str, String)> {
         let servers =
             self.running.iter().map(|(service, source)| (service.variable(), source.value().to_owned()));
-        servers.chain([(DIR, self.dir().display().to_string())]).collect()
+        let programs = self.mongod.map(|mongod| (mongod_program::VARIABLE, mongod.display().to_string()));
+        servers.chain(programs).chain([(DIR, self.dir().display().to_string())]).collect()
     }
 
     /// Shell lines for another terminal. What came from the environment is not repeated: it may hold a
@@ -191,7 +208,8 @@ impl Services {
             Source::Started(server) => format!("export {}={}\n", service.variable(), server.value),
             Source::Given(_) => format!("# {} is already set\n", service.variable()),
         };
-        self.running.iter().map(line).collect()
+        let program = |mongod: &Path| format!("export {}={}\n", mongod_program::VARIABLE, mongod.display());
+        self.running.iter().map(line).chain(self.mongod.map(program)).collect()
     }
 
     /// An error when a server that we started has ended.

@@ -5,7 +5,7 @@ mod outbox;
 use std::io::IsTerminal;
 use std::path::Path;
 
-use oncebox_config::Config;
+use oncebox_config::{Config, HandlerConfig};
 use oncebox_core::error::describe;
 use oncebox_core::printable::printable;
 use oncebox_core::store::{Finding, FindingLevel};
@@ -61,10 +61,8 @@ impl WithStore for CheckStore<'_> {
         findings.extend(stores::check_adopted(&store, &self.config.inboxes).await?);
         for inbox in &self.config.inboxes {
             let subject = format!("handler of {}", inbox.consumer);
-            findings.push(match stores::handler(&store, inbox).await {
-                Ok(_) => {
-                    Finding::ok(&subject, format!("{} statements are valid", inbox.handler.steps().len()))
-                }
+            findings.push(match store.handler(inbox).await {
+                Ok(_) => Finding::ok(&subject, valid(&inbox.handler)),
                 Err(e) => Finding::error(&subject, describe(&e)),
             });
         }
@@ -73,11 +71,19 @@ impl WithStore for CheckStore<'_> {
     }
 }
 
+fn valid(handler: &HandlerConfig) -> String {
+    match handler {
+        HandlerConfig::Sql(handler) => format!("{} statements are valid", handler.steps().len()),
+        HandlerConfig::Operations(operations) => format!("{} operations are valid", operations.list().len()),
+    }
+}
+
 /// What is allowed and yet often a mistake.
 fn advice(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     for inbox in &config.inboxes {
-        for (nth, step) in inbox.handler.steps().iter().enumerate() {
+        let HandlerConfig::Sql(handler) = &inbox.handler else { continue };
+        for (nth, step) in handler.steps().iter().enumerate() {
             for warning in step.sql.warnings() {
                 let subject = format!("handler of {}, statement {}", inbox.consumer, nth + 1);
                 findings.push(Finding::warning(&subject, warning));

@@ -47,8 +47,10 @@ impl WithStore for Migrate<'_> {
             MigrateAction::Adopt(_) => Ok(Answer::Yes),
             MigrateAction::Sql => {
                 for migration in store.migrations().await? {
-                    output::line(&format!("-- {}: {}", migration.version, migration.name))?;
-                    output::line(migration.sql.trim())?;
+                    if let Some(comment) = S::COMMENT {
+                        output::line(&format!("{comment} {}: {}", migration.version, migration.name))?;
+                    }
+                    output::line(migration.script.trim())?;
                     output::line("")?;
                 }
                 Ok(Answer::Yes)

@@ -123,7 +123,7 @@ fn log_file(folder: &Path, nth: usize) -> PathBuf {
 
 /// What a user would write, with small batches so that a kill finds many transactions to interrupt.
 fn config(subscription: &Subscription<'_>, brokers: &str, database: &Database) -> String {
-    let [update, insert] = database.statements();
+    let [update, insert] = database.steps();
     format!(
         r#"[store]
 url = "${{{STORE_VARIABLE}}}"
@@ -144,8 +144,8 @@ batch = {{ messages = 50 }}
 
 [inbox.handler]
 each = [
-  {{ sql = "{update}", rows = 1 }},
-  {{ sql = "{insert}", rows = 1 }},
+  {update},
+  {insert},
 ]
 "#,
         topic = subscription.topic,

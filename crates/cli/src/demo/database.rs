@@ -1,21 +1,37 @@
-//! The demo's business tables, and the questions that the verdict asks of them.
+//! The demo's database: what the consumers change, and the questions that the verdict asks.
 
 use std::path::Path;
 
-use super::CONSUMER;
+use super::collections::Collections;
 use super::pool::Pool;
+use super::tables::Tables;
 use crate::exit::Failure;
 
 /// How many articles there are.
 pub(crate) const SKUS: u32 = 40;
 /// Stock of each of them at the start.
-const INITIAL_STOCK: i64 = 1_000_000_000;
+pub(crate) const INITIAL_STOCK: i64 = 1_000_000_000;
 
 /// The database the consumers work on, seen with an ordinary client.
 pub(crate) struct Database {
     url: String,
-    pool: Pool,
+    data: Data,
     temporary: bool,
+}
+
+enum Data {
+    Collections(Collections),
+    Tables(Tables),
+}
+
+/// Asks whichever it is.
+macro_rules! ask {
+    ($self:ident, $question:ident) => {
+        match &$self.data {
+            Data::Collections(collections) => collections.$question().await,
+            Data::Tables(tables) => tables.$question().await,
+        }
+    };
 }
 
 impl Database {
@@ -23,8 +39,11 @@ impl Database {
         let temporary = given.is_none();
         let url =
             given.map_or_else(|| format!("sqlite://{}", folder.join("demo.sqlite").display()), str::to_owned);
-        let pool = Pool::connect(&url).await?;
-        Ok(Self { url, pool, temporary })
+        let data = match Collections::connect(&url).await? {
+            Some(collections) => Data::Collections(collections),
+            None => Data::Tables(Tables { pool: Pool::connect(&url).await? }),
+        };
+        Ok(Self { url, data, temporary })
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -32,134 +51,62 @@ impl Database {
     }
 
     pub(crate) fn describe(&self) -> &'static str {
-        match (&self.pool, self.temporary) {
-            (Pool::Sqlite(_), true) => "a temporary SQLite file",
-            (Pool::Sqlite(_), false) => "your SQLite file",
-            (Pool::Mysql(_), _) => "your MySQL or MariaDB",
-            (Pool::Postgres(_), _) => "your PostgreSQL",
+        match &self.data {
+            Data::Collections(_) => "your MongoDB",
+            Data::Tables(tables) => match (&tables.pool, self.temporary) {
+                (Pool::Sqlite(_), true) => "a temporary SQLite file",
+                (Pool::Sqlite(_), false) => "your SQLite file",
+                (Pool::Mysql(_), _) => "your MySQL or MariaDB",
+                (Pool::Postgres(_), _) => "your PostgreSQL",
+            },
         }
     }
 
     /// Nothing in the ledger is unique: if an effect came twice, it would be there twice.
     pub(crate) async fn prepare(&self) -> Result<(), Failure> {
-        self.drop_tables().await?;
-        // MySQL has no key of any length, and by default takes some texts for the same that are not.
-        let (text, counter) = match self.pool {
-            Pool::Mysql(_) => {
-                ("VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "BIGINT AUTO_INCREMENT PRIMARY KEY")
-            }
-            Pool::Postgres(_) => ("TEXT", "BIGSERIAL PRIMARY KEY"),
-            Pool::Sqlite(_) => ("TEXT", "INTEGER PRIMARY KEY AUTOINCREMENT"),
-        };
-        if matches!(self.pool, Pool::Sqlite(_)) {
-            self.pool.execute("PRAGMA journal_mode = WAL").await?;
-        }
-        for statement in [
-            format!("CREATE TABLE oncebox_demo_stock (sku {text} PRIMARY KEY, on_hand BIGINT NOT NULL)"),
-            format!(
-                "CREATE TABLE oncebox_demo_ledger (n {counter}, message_id {text}, sku {text}, qty BIGINT, seq BIGINT)"
-            ),
-        ] {
-            self.pool.execute(&statement).await?;
-        }
-        let stock: Vec<_> = (0..SKUS).map(|sku| format!("('sku-{sku}', {INITIAL_STOCK})")).collect();
-        let insert = format!("INSERT INTO oncebox_demo_stock (sku, on_hand) VALUES {}", stock.join(", "));
-        self.pool.execute(&insert).await
+        ask!(self, drop_all)?;
+        ask!(self, prepare)
     }
 
-    /// The handler's statements, in the dialect of the database.
-    pub(crate) fn statements(&self) -> [&'static str; 2] {
-        match self.pool {
-            // Understood by MySQL and by MariaDB, which has no `->>`.
-            Pool::Mysql(_) => [
-                "UPDATE oncebox_demo_stock SET on_hand = on_hand - CAST(JSON_VALUE(:payload, '$.qty') AS SIGNED) WHERE sku = JSON_VALUE(:payload, '$.sku')",
-                "INSERT INTO oncebox_demo_ledger (message_id, sku, qty, seq) VALUES (:id, JSON_VALUE(:payload, '$.sku'), JSON_VALUE(:payload, '$.qty'), JSON_VALUE(:payload, '$.seq'))",
-            ],
-            Pool::Postgres(_) => [
-                "UPDATE oncebox_demo_stock SET on_hand = on_hand - (:payload->>'qty')::bigint WHERE sku = :payload->>'sku'",
-                "INSERT INTO oncebox_demo_ledger (message_id, sku, qty, seq) VALUES (:id, :payload->>'sku', (:payload->>'qty')::bigint, (:payload->>'seq')::bigint)",
-            ],
-            Pool::Sqlite(_) => [
-                "UPDATE oncebox_demo_stock SET on_hand = on_hand - (:payload->>'qty') WHERE sku = :payload->>'sku'",
-                "INSERT INTO oncebox_demo_ledger (message_id, sku, qty, seq) VALUES (:id, :payload->>'sku', :payload->>'qty', :payload->>'seq')",
-            ],
+    /// What the handler does for each message, as the configuration says it.
+    pub(crate) fn steps(&self) -> [String; 2] {
+        match &self.data {
+            Data::Collections(_) => Collections::steps(),
+            Data::Tables(tables) => tables.steps(),
         }
     }
 
     /// Effects applied so far.
     pub(crate) async fn effects(&self) -> Result<i64, Failure> {
-        self.pool.number("COUNT(*)", "oncebox_demo_ledger").await
+        ask!(self, effects)
     }
 
     /// Messages with an effect.
     pub(crate) async fn distinct_effects(&self) -> Result<i64, Failure> {
-        self.pool.number("COUNT(DISTINCT message_id)", "oncebox_demo_ledger").await
+        ask!(self, distinct_effects)
     }
 
     /// Effects that came after a later one of the same article.
     pub(crate) async fn out_of_order(&self) -> Result<i64, Failure> {
-        let with_previous =
-            "(SELECT seq, LAG(seq) OVER (PARTITION BY sku ORDER BY n) AS previous FROM oncebox_demo_ledger)";
-        self.pool.number("COUNT(*)", &format!("{with_previous} AS l WHERE seq < previous")).await
+        ask!(self, out_of_order)
     }
 
-    /// How much stock is gone: counted a second way, from the other table.
+    /// How much stock is gone: counted a second way, from the stock itself.
     pub(crate) async fn stock_taken(&self) -> Result<i64, Failure> {
-        let left = self.pool.number("COALESCE(SUM(on_hand), 0)", "oncebox_demo_stock").await?;
-        Ok(i64::from(SKUS) * INITIAL_STOCK - left)
+        Ok(i64::from(SKUS) * INITIAL_STOCK - ask!(self, stock_left)?)
     }
 
     /// How many records of the topic are settled.
     pub(crate) async fn read_up_to(&self) -> Result<i64, Failure> {
-        self.of_positions("COALESCE(SUM(next_offset), 0)").await
+        ask!(self, read_up_to)
     }
 
     /// Copies that were skipped.
     pub(crate) async fn duplicates(&self) -> Result<i64, Failure> {
-        self.of_positions("COALESCE(SUM(duplicates), 0)").await
+        ask!(self, duplicates)
     }
 
     pub(crate) async fn clean_up(&self) -> Result<(), Failure> {
-        if self.temporary { Ok(()) } else { self.drop_tables().await }
-    }
-
-    /// Our own tables, and what an earlier demo left in oncebox's.
-    async fn drop_tables(&self) -> Result<(), Failure> {
-        for table in ["oncebox_demo_stock", "oncebox_demo_ledger"] {
-            self.pool.execute(&format!("DROP TABLE IF EXISTS {table}")).await?;
-        }
-        if self.has_positions().await? {
-            for table in
-                ["oncebox_position", "oncebox_inbox", "oncebox_dead", "oncebox_attempt", "oncebox_horizon"]
-            {
-                self.pool.execute(&format!("DELETE FROM {table} WHERE consumer = '{CONSUMER}'")).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn of_positions(&self, expression: &str) -> Result<i64, Failure> {
-        if !self.has_positions().await? {
-            return Ok(0);
-        }
-        self.pool.number(expression, &format!("oncebox_position WHERE consumer = '{CONSUMER}'")).await
-    }
-
-    /// The consumers make oncebox's tables when they start.
-    async fn has_positions(&self) -> Result<bool, Failure> {
-        let table = "'oncebox_position'";
-        let found = match self.pool {
-            Pool::Mysql(_) => {
-                let named = format!("table_schema = DATABASE() AND table_name = {table}");
-                self.pool.number("COUNT(*)", &format!("information_schema.tables WHERE {named}")).await?
-            }
-            Pool::Postgres(_) => {
-                self.pool.number("COUNT(name)", &format!("to_regclass({table}) AS name")).await?
-            }
-            Pool::Sqlite(_) => {
-                self.pool.number("COUNT(*)", &format!("sqlite_master WHERE name = {table}")).await?
-            }
-        };
-        Ok(found > 0)
+        if self.temporary { Ok(()) } else { ask!(self, drop_all) }
     }
 }

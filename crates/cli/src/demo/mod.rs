@@ -1,13 +1,15 @@
 //! `oncebox demo`: producers that duplicate, consumer processes that get killed, and a verdict counted from the database.
 //!
 //! Nothing is staged: the consumers are ordinary `oncebox run` processes with a configuration file, the broker speaks
-//! Kafka's protocol (librdkafka's mock cluster unless `--brokers` is given), and the numbers at the end come from SQL.
+//! Kafka's protocol (librdkafka's mock cluster unless `--brokers` is given), and the numbers at the end come from queries.
 
 mod broker;
+mod collections;
 mod consumers;
 mod database;
 mod pool;
 mod producer;
+mod tables;
 mod verdict;
 
 use std::fs::Permissions;

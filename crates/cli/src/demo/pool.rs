@@ -21,7 +21,11 @@ impl Pool {
                 let create = if url.contains('?') { "&mode=rwc" } else { "?mode=rwc" };
                 Box::pin(SqlitePool::connect(&format!("{url}{create}"))).await.map(Self::Sqlite)
             }
-            _ => return Err(Failure::config("--store: use postgres://…, mysql://… or sqlite://…")),
+            _ => {
+                return Err(Failure::config(
+                    "--store: use postgres://…, mysql://…, mongodb://… or sqlite://…",
+                ));
+            }
         };
         opened.map_err(|e| Failure {
             exit: Exit::Unreachable,

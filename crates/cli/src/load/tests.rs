@@ -39,3 +39,41 @@ fn placeholders_are_refused_where_a_question_mark_is_one() {
     assert!(problems.to_string().contains(":10: inbox[0].handler.each[0]: `?`"), "{problems}");
     assert!(parse(&text.replace("sqlite://x", "postgres://db/x")).is_ok());
 }
+
+const MONGODB: &str = "[store]\nurl = \"mongodb://db/erp?replicaSet=rs\"\n[kafka]\nbrokers = \"k\"\n[[inbox]]\n\
+                       consumer = \"a\"\ntopics = [\"t\"]\nid = \"key\"\n";
+
+#[test]
+fn what_is_wrong_with_an_operation_has_its_line() {
+    let handler = "[inbox.handler]\neach = [\n  { update = \"stock\", filter = { _id = \":payload.sku\" }, with = [\n    \
+                   { \"$set\" = { qty = \":paylod.qty\" } },\n  ], row = 1 },\n  \"DELETE FROM stock\",\n]\n";
+    let sweep = "[[sweep]]\nname = \"s\"\nevery = \"5m\"\naggregate = \"t\"\npipeline = [{ \"$match\" = { a = \":id\" } }]\n\
+                 key = \"_id\"\nemit.topic = \"t\"\n";
+    let said = parse(&format!("{MONGODB}{handler}{sweep}")).unwrap_err().to_string();
+    let expected = [
+        "oncebox.toml:12: inbox[0].handler.each[0].with[0].\"$set\".qty: there is no parameter `:paylod`; did you mean \
+         `:payload`?",
+        "oncebox.toml:13: inbox[0].handler.each[0].row: this key is not known; did you mean `rows`?",
+        "oncebox.toml:14: inbox[0].handler.each[1]: this is no operation, and the store does not speak SQL; write an operation",
+        "oncebox.toml:20: sweep[0].pipeline[0].\"$match\".a: nothing is filled into a pipeline",
+    ];
+    assert_eq!(said.lines().count(), expected.len(), "{said}");
+    for (line, expected) in said.lines().zip(expected) {
+        assert!(line.starts_with(expected), "{line}");
+    }
+}
+
+#[test]
+fn the_examples_of_the_guide_are_right() {
+    let guide = include_str!("../../../../docs/guides/mongodb.md");
+    let examples: Vec<_> =
+        guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(examples.len() >= 3);
+    let handler = "handler.each = [{ delete = \"t\", filter = {} }]\n";
+    for example in examples.into_iter().filter(|example| !example.contains("[store]")) {
+        let handler = if example.contains("[inbox.handler]") { "" } else { handler };
+        if let Err(problems) = parse(&format!("{MONGODB}{handler}{example}")) {
+            panic!("{example}\n{problems}");
+        }
+    }
+}

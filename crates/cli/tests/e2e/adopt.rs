@@ -26,7 +26,10 @@ impl Example {
         let world = World::new(kind, 1).await;
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/adopt").join(folder);
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("the example has it");
-        world.db.script(&read("schema.sql")).await;
+        match kind {
+            Kind::Mongodb => world.db.create_collections_of(&read("collections.js")).await,
+            _ => world.db.script(&read("schema.sql")).await,
+        }
         let mut config = String::new();
         for line in read("oncebox.toml").lines() {
             config.push_str(&match line.split(" = ").next() {
@@ -68,6 +71,9 @@ impl Example {
 
     /// What the old code does with a message. False if it has seen it.
     async fn old_code_applies(&self, id: &str) -> bool {
+        if self.world.db.kind == Kind::Mongodb {
+            return self.world.db.inserts_and_takes_one(self.table, id).await;
+        }
         let once = if self.insert.starts_with("INSERT IGNORE") { "" } else { "ON CONFLICT DO NOTHING" };
         let insert = format!("{} '{id}') {once}", self.insert);
         let fresh = self.world.db.execute(&insert).await == 1;
@@ -79,14 +85,14 @@ impl Example {
 
     async fn settled(&self) {
         self.world.caught_up_of("inventory").await;
-        let taken = "SELECT delivered - on_hand FROM stock WHERE sku = 'sku-1'";
-        assert_eq!(self.world.db.number(taken).await, i64::try_from(self.ids.len()).expect("not so many"));
+        // Nobody takes anything else.
+        let taken = self.world.db.gone().await;
+        assert_eq!(taken, i64::try_from(self.ids.len()).expect("not so many"));
         assert_eq!(self.world.dead("error").await, [""; 0]);
     }
 
     async fn rows(&self, table: &str) -> usize {
-        let rows = self.world.db.number(&format!("SELECT COUNT(*) FROM {table}")).await;
-        usize::try_from(rows).expect("a count")
+        usize::try_from(self.world.db.rows(table).await).expect("a count")
     }
 }
 
@@ -119,7 +125,12 @@ async fn is_taken_over(mut example: Example) {
     assert!(counted.stdout.contains("would copy: 30 receipts"), "{counted}");
     let moved =
         example.oncebox(&["migrate", "adopt", "--from", table]).exits(0).says(&["remove [store.adopt]"]);
-    assert!(moved.stdout.contains(&format!("{table} is called {table}_adopted now")), "{moved}");
+    // A collection keeps its name, and refuses what is new.
+    let closed = match example.world.db.kind {
+        Kind::Mongodb => format!("{table} takes no more of them"),
+        _ => format!("{table} is called {table}_adopted now"),
+    };
+    assert!(moved.stdout.contains(&closed), "{moved}");
     example.oncebox(&["migrate", "adopt", "--from", table]).exits(0);
     let section = example.config.find("[store.adopt]").expect("the example adopts a table");
     let rest = example.config[section..].find("[kafka]").expect("it has a broker") + section;
@@ -156,6 +167,11 @@ async fn a_table_of_django() {
          VALUES ('inventory', '', now(),";
     let example = Example::new("django", Kind::Postgres, "shop_inboxevent", insert).await;
     is_taken_over(example).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_on_mongodb() {
+    is_taken_over(Example::new("mongodb", Kind::Mongodb, "inbox_event", "").await).await;
 }
 
 /// What a table cannot hold is kept as a dead letter, without a receipt; the rest goes on.

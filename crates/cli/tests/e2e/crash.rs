@@ -30,6 +30,11 @@ async fn a_crash_at_each_step_on_mariadb() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_each_step_on_mongodb() {
+    crash_at_each_step(Kind::Mongodb).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_each_step_on_sqlite() {
     crash_at_each_step(Kind::Sqlite).await;
 }

@@ -30,13 +30,10 @@ struct Demo {
 }
 
 impl Demo {
-    fn start(world: &World, messages: u32) -> Self {
+    async fn start(world: &World, messages: u32) -> Self {
+        let store = world.db.url_with_password().await;
         let temporary = tempfile::tempdir().expect("a temporary folder");
         let stderr = world.folder().join("demo.stderr");
-        let mut store = world.db.url.clone();
-        if !store.contains(PASSWORD) {
-            store = store.replacen('@', &format!(":{PASSWORD}@"), 1);
-        }
         let child = oncebox(world.folder())
             .args(["demo", "--kills", "1", "--messages", &messages.to_string()])
             .args(["--store", &store, "--brokers", &world.topic.brokers])
@@ -111,8 +108,7 @@ async fn nothing_is_left(world: &World, demo: &Demo, topic: &str) {
         assert!(!world.db.has_table(table).await, "{table} is still there");
     }
     for table in ["oncebox_inbox", "oncebox_position", "oncebox_dead"] {
-        let rows = format!("SELECT COUNT(*) FROM {table} WHERE consumer = 'oncebox-demo'");
-        assert_eq!(world.db.number(&rows).await, 0, "{table}");
+        assert_eq!(world.db.rows_of(table, "oncebox-demo").await, 0, "{table}");
     }
     eventually("the topic is gone", async || !world.topic.exists(topic)).await;
 }
@@ -120,10 +116,10 @@ async fn nothing_is_left(world: &World, demo: &Demo, topic: &str) {
 async fn an_interrupted_demo_leaves_nothing_behind_and_no_file_of_it_has_the_password(kind: Kind) {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let world = World::new(kind, 1).await;
-        let mut demo = Demo::start(&world, 1_000_000);
+        let mut demo = Demo::start(&world, 1_000_000).await;
         eventually("the demo is at work", async || {
             world.db.has_table("oncebox_demo_ledger").await
-                && world.db.number("SELECT COUNT(*) FROM oncebox_demo_ledger").await > 100
+                && world.db.rows("oncebox_demo_ledger").await > 100
         })
         .await;
         let folder = demo.folder().expect("it has a folder");
@@ -147,7 +143,7 @@ async fn an_interrupted_demo_leaves_nothing_behind_and_no_file_of_it_has_the_pas
 
 async fn a_demo_that_ends_well_leaves_nothing_behind(kind: Kind) {
     let world = World::new(kind, 1).await;
-    let mut demo = Demo::start(&world, 300);
+    let mut demo = Demo::start(&world, 300).await;
     let mut topic = None;
     eventually("the demo has a topic", async || {
         topic = topic.take().or_else(|| demo.topic());

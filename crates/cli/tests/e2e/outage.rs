@@ -82,7 +82,10 @@ async fn the_answer_to_a_commit_is_lost(kind: Kind) {
     world.caught_up().await;
     proxy.lose_answers(0);
     assert!(proxy.lost() >= 5, "{} answers were lost", proxy.lost());
-    assert!(world.duplicates().await > 0, "batches were tried again and found applied");
+    // On MongoDB the commit is sent again, and answered.
+    if kind != Kind::Mongodb {
+        assert!(world.duplicates().await > 0, "batches were tried again and found applied");
+    }
     world.has_exactly(&all).await;
     assert_eq!(world.dead("error").await, [""; 0], "no message is to blame");
     daemon.stop();

@@ -41,31 +41,34 @@ async fn poison_among_good_messages_is_parked() {
         world.caught_up().await;
         world.has_exactly(&good).await;
 
-        let letter = |id: &str| {
-            let (world, id) = (&world, id.to_owned());
-            async move {
-                let sql = format!("SELECT error FROM oncebox_dead WHERE message_id = '{id}'");
-                let errors = world.db.texts(&sql).await;
-                assert_eq!(errors.len(), 1, "dead letters of {id:?}: {errors:?}");
-                errors[0].clone()
-            }
+        let letters: Vec<(String, String)> =
+            world.dead("message_id").await.into_iter().zip(world.dead("error").await).collect();
+        let (step, none, rule, nothing) = match kind {
+            Kind::Mongodb => ("operation 1", "0 documents", "failed validation", "a filter needs"),
+            _ => ("statement 1", "0 rows", "on_hand", "0 rows"),
         };
         for (id, words) in [
-            ("no-such-article", &["statement 1", "0 rows"][..]),
-            ("more-than-there-is", &["statement 1", "on_hand"]),
-            ("no-json", &["the payload is not JSON"]),
-            ("no-payload", &["statement 1", "0 rows"]),
+            ("no-such-article", &[step, none][..]),
+            ("more-than-there-is", &[step, rule]),
+            ("no-json", &["payload", "JSON"]),
+            ("no-payload", &[step, nothing]),
             ("", &["event_id"]),
         ] {
-            let error = letter(id).await;
+            let of_id: Vec<&String> =
+                letters.iter().filter(|letter| letter.0 == id).map(|letter| &letter.1).collect();
+            assert_eq!(of_id.len(), 1, "dead letters of {id:?}: {letters:?}");
+            let error = of_id[0];
             for word in words {
                 assert!(error.contains(word), "{kind:?}: the error of {id:?} does not say {word:?}: {error}");
             }
         }
         // Attempts are for what may pass; a rule of the business does not.
-        let attempts = "SELECT CAST(attempts AS BIGINT) FROM oncebox_dead WHERE message_id = ";
-        assert_eq!(world.db.number(&format!("{attempts} 'more-than-there-is'")).await, 2);
-        assert_eq!(world.db.number(&format!("{attempts} 'no-such-article'")).await, 1);
+        let attempts = |id: &str| {
+            let found = world.oncebox(&["dead", "list", "--message-id", id, "--output", "json"]).exits(0);
+            found.json()[0]["attempts"].clone()
+        };
+        assert_eq!(attempts("more-than-there-is"), 2);
+        assert_eq!(attempts("no-such-article"), 1);
 
         // Kept whole.
         let shown =

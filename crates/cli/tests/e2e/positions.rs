@@ -159,13 +159,7 @@ async fn a_retired_topic_holds_no_receipts() {
         daemon.stop();
         // What another topic has left behind.
         let (consumer, topic) = (world.consumer.clone(), world.topic.name.clone());
-        world
-            .db
-            .execute(&format!(
-                "INSERT INTO oncebox_position (consumer, topic, \"partition\", next_offset, epoch) \
-                 VALUES ('{consumer}', 'gone', 0, 5, 1)"
-            ))
-            .await;
+        world.db.leave_position(&consumer, "gone").await;
         world.db.age_receipts().await;
         let purge = || world.oncebox(&["purge", "--output", "json"]).exits(0).json()["receipts"].clone();
         assert_eq!(purge(), 0, "a partition that was never caught up holds them");

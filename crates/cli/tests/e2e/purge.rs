@@ -6,7 +6,7 @@ use std::process::Stdio;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::database::{Database, Kind};
+use crate::support::database::Kind;
 use crate::support::orders::orders;
 use crate::support::world::World;
 
@@ -21,7 +21,7 @@ async fn purge_while_messages_flow() {
         world.topic.send(&all[..1000]);
         let daemon = world.start();
         world.caught_up().await;
-        let old = receipts(&world.db).await;
+        let old = receipts(&world).await;
         world.db.age_receipts().await;
         assert_eq!(old.len(), 1000);
 
@@ -36,10 +36,10 @@ async fn purge_while_messages_flow() {
         }
         world.caught_up().await;
         crate::support::eventually("the old receipts are gone", async || {
-            receipts(&world.db).await.len() == 2000
+            receipts(&world).await.len() == 2000
         })
         .await;
-        let left = receipts(&world.db).await;
+        let left = receipts(&world).await;
         assert!(left.is_disjoint(&old), "only old receipts are removed");
         crate::support::eventually("all 1000 are counted", async || {
             by_hand as f64 + daemon.metric(purged).await.unwrap_or(0.0) == 1000.0
@@ -71,14 +71,14 @@ async fn purge_dry_run_only_counts() {
             assert_eq!(answer["receipts"], 40);
             assert_eq!(answer["dry_run"], true);
         }
-        assert_eq!(receipts(&world.db).await.len(), 40);
+        assert_eq!(receipts(&world).await.len(), 40);
         assert_eq!(world.oncebox(&["purge", "--output", "json"]).exits(0).json()["receipts"], 40);
-        assert_eq!(receipts(&world.db).await.len(), 0);
+        assert_eq!(receipts(&world).await.len(), 0);
     }
 }
 
-async fn receipts(db: &Database) -> BTreeSet<String> {
-    db.texts("SELECT message_id FROM oncebox_inbox").await.into_iter().collect()
+async fn receipts(world: &World) -> BTreeSet<String> {
+    world.db.message_ids("oncebox_inbox", &world.consumer).await.into_iter().collect()
 }
 
 /// Ctrl-C ends a pass between two steps; the next one does the rest.

@@ -164,5 +164,5 @@ async fn shared_by(world: &World, relays: usize) {
 
 /// How many relays the database knows of.
 async fn relays(world: &World) -> i64 {
-    world.db.number("SELECT COUNT(*) FROM oncebox_relay").await
+    world.db.rows("oncebox_relay").await
 }

@@ -76,8 +76,7 @@ async fn a_replayed_letter_has_a_young_receipt() {
         assert_eq!(purge(&world), 0, "it is as young as its effect");
         world.topic.send(std::slice::from_ref(&letter));
         world.caught_up().await;
-        let of_letter = format!("SELECT COUNT(*) FROM ledger WHERE message_id = '{}'", letter.id);
-        assert_eq!(world.db.number(&of_letter).await, 1, "the copy changed nothing");
+        assert_eq!(world.effects_of(&world.consumer).await[&letter.id], 1, "the copy changed nothing");
         assert_eq!(world.duplicates().await, 1);
         daemon.stop();
     }

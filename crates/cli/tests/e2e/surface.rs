@@ -3,13 +3,15 @@
 use crate::support::command::Answer;
 use crate::support::database::Kind;
 use crate::support::eventually;
+use crate::support::on_each_server;
 use crate::support::orders::{Order, orders};
 use crate::support::topic::Odd;
 use crate::support::world::World;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn health_and_metrics_have_the_names_of_the_contract() {
-    let world = World::new(Kind::Postgres, 2).await;
+on_each_server!(health_and_metrics_have_the_names_of_the_contract,);
+
+async fn health_and_metrics_have_the_names_of_the_contract(kind: Kind) {
+    let world = World::new(kind, 2).await;
     let all = orders(0..50);
     world.topic.send(&all);
     world.topic.send(&all[..10]);

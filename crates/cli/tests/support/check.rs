@@ -23,43 +23,25 @@ impl World {
 
     /// How often each message has an effect.
     pub(crate) async fn effects_of(&self, consumer: &str) -> BTreeMap<String, usize> {
-        let ids =
-            self.db.texts(&format!("SELECT message_id FROM ledger WHERE consumer = '{consumer}'")).await;
-        count(ids)
+        count(self.db.message_ids("ledger", consumer).await)
     }
 
     /// The order per article, and the sum of the ledger against what is gone from the stock.
     pub(crate) async fn is_consistent(&self) {
-        let swapped = self
-            .db
-            .texts(
-                "SELECT message_id FROM (SELECT message_id, seq, \
-                 LAG(seq) OVER (PARTITION BY consumer, sku ORDER BY n) AS previous FROM ledger) AS l \
-                 WHERE seq <= previous",
-            )
-            .await;
+        let swapped = self.db.swapped().await;
         assert!(swapped.is_empty(), "applied behind a later order of the same article: {swapped:?}");
-        let gone = self.db.number("SELECT CAST(SUM(delivered - on_hand) AS BIGINT) FROM stock").await;
-        let taken = self.db.number("SELECT CAST(COALESCE(SUM(qty), 0) AS BIGINT) FROM ledger").await;
+        let (gone, taken) = self.db.gone_and_taken().await;
         assert_eq!(gone, taken, "gone from the stock against the ledger");
     }
 
     /// Every effect and every dead letter has its receipt, and no receipt is without.
     pub(crate) async fn receipts_are_effects(&self) {
-        let consumer = &self.consumer;
-        let receipts = self
-            .db
-            .texts(&format!("SELECT message_id FROM oncebox_inbox WHERE consumer = '{consumer}'"))
-            .await;
-        let settled: BTreeSet<String> = self
-            .db
-            .texts(&format!(
-                "SELECT message_id FROM ledger WHERE consumer = '{consumer}' UNION \
-                 SELECT message_id FROM oncebox_dead WHERE consumer = '{consumer}' AND message_id <> ''"
-            ))
-            .await
-            .into_iter()
-            .collect();
+        let (db, consumer) = (&self.db, &self.consumer);
+        let receipts = db.message_ids("oncebox_inbox", consumer).await;
+        let effects = db.message_ids("ledger", consumer).await;
+        let letters = db.message_ids("oncebox_dead", consumer).await;
+        let settled: BTreeSet<String> =
+            effects.into_iter().chain(letters.into_iter().filter(|id| !id.is_empty())).collect();
         compare("receipts against effects and dead letters:", &count(receipts), &settled);
     }
 
@@ -79,15 +61,7 @@ impl World {
 
     /// In one snapshot, in the middle of the work: receipts and effects are the same set (no dead letters).
     pub(crate) async fn snapshot_is_whole(&self) {
-        let odd = self
-            .db
-            .number(
-                "SELECT COUNT(*) FROM (SELECT consumer, message_id FROM \
-                 (SELECT consumer, message_id, 1 AS n FROM oncebox_inbox UNION ALL \
-                 SELECT consumer, message_id, -1 AS n FROM ledger) AS both_of_them \
-                 GROUP BY consumer, message_id HAVING SUM(n) <> 0) AS odd",
-            )
-            .await;
+        let odd = self.db.odd_receipts().await;
         assert_eq!(
             odd, 0,
             "receipts without effect, or effects without a receipt of their own, seen in one snapshot"

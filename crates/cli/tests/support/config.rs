@@ -85,13 +85,14 @@ impl Kind {
     /// The article, the quantity and the sequence of an order.
     fn fields(self, payload: &str) -> [String; 3] {
         let text = |name: &str| match self {
+            Self::Mongodb => panic!("MongoDB speaks no SQL"),
             Self::Mariadb => format!("JSON_VALUE({payload}, '$.{name}')"),
             Self::Postgres | Self::Sqlite => format!("{payload}->>'{name}'"),
         };
         let number = |name: &str| match self {
             Self::Mariadb => format!("CAST({} AS SIGNED)", text(name)),
             Self::Postgres => format!("({})::bigint", text(name)),
-            Self::Sqlite => text(name),
+            Self::Sqlite | Self::Mongodb => text(name),
         };
         [text("sku"), number("qty"), number("seq")]
     }
@@ -100,6 +101,9 @@ impl Kind {
 impl Inbox {
     /// Takes the orders of a topic out of the stock and writes them into the ledger.
     pub(crate) fn of_orders(kind: Kind, consumer: &str, topic: &str) -> Self {
+        if kind == Kind::Mongodb {
+            return Self::new(consumer, topic, of_orders_in_operations(consumer));
+        }
         let [sku, qty, seq] = kind.fields(":payload");
         let each = vec![
             format!("{{ sql = \"UPDATE stock SET on_hand = on_hand - {qty} WHERE sku = {sku}\", rows = 1 }}"),
@@ -113,13 +117,16 @@ impl Inbox {
 
     /// The same with set-based statements.
     pub(crate) fn of_orders_in_batches(kind: Kind, consumer: &str, topic: &str) -> Self {
+        if kind == Kind::Mongodb {
+            return Self { handler: "batch", ..Self::new(consumer, topic, in_pipelines(consumer)) };
+        }
         let [sku, qty, seq] = kind.fields("payload");
         let sums = format!("(SELECT {sku} AS sku, SUM({qty}) AS qty FROM messages GROUP BY {sku}) AS m");
         let update = match kind {
             Kind::Mariadb => {
                 format!("UPDATE stock JOIN {sums} ON stock.sku = m.sku SET on_hand = on_hand - m.qty")
             }
-            Kind::Postgres | Kind::Sqlite => {
+            Kind::Mongodb | Kind::Postgres | Kind::Sqlite => {
                 format!("UPDATE stock SET on_hand = on_hand - m.qty FROM {sums} WHERE stock.sku = m.sku")
             }
         };
@@ -170,6 +177,8 @@ impl Inbox {
             Kind::Mariadb => {
                 self.first("\"DO RELEASE_LOCK(DATABASE())\"").first("\"DO GET_LOCK(DATABASE(), 60)\"")
             }
+            // On its way to the server.
+            Kind::Mongodb => self,
             Kind::Postgres | Kind::Sqlite => self.first("\"SELECT pg_advisory_xact_lock_shared(1)\""),
         }
     }
@@ -180,9 +189,52 @@ impl Inbox {
             // A procedure, so there is no calling it for many rows at once.
             Kind::Mariadb => Self::of_orders(kind, consumer, topic)
                 .and(&format!("\"CALL oncebox_emit('{events}', :key, :payload, NULL, @event)\"")),
+            Kind::Mongodb => Self::of_orders(kind, consumer, topic)
+                .and(&format!("{{ emit = {events:?}, key = \":key\", payload = \":payload\" }}")),
             Kind::Postgres | Kind::Sqlite => Self::of_orders_in_batches(kind, consumer, topic).and(&format!(
                 "\"SELECT oncebox_emit('{events}', key, payload::json) FROM messages ORDER BY (payload->>'seq')::bigint\""
             )),
         }
     }
+}
+
+/// What the ledger of many processes cannot tell is written down beside the stock: which order was the last of an article, and which
+/// ones came behind a later one.
+fn of_orders_in_operations(consumer: &str) -> Vec<String> {
+    let late = format!(
+        "{{ \"$concatArrays\" = [\"$late\", {{ \"$cond\" = [\
+         {{ \"$lte\" = [\":payload.seq\", \"$last.{consumer}\"] }}, [\":id\"], []] }}] }}"
+    );
+    let taken = "{ \"$subtract\" = [\"$on_hand\", \":payload.qty\"] }";
+    vec![
+        format!(
+            "{{ update = \"stock\", filter = {{ _id = \":payload.sku\" }}, rows = 1, with = [{{ \"$set\" = {{ \
+             on_hand = {taken}, late = {late}, \"last.{consumer}\" = \":payload.seq\" }} }}] }}"
+        ),
+        format!(
+            "{{ insert = \"ledger\", document = {{ consumer = \"{consumer}\", message_id = \":id\", \
+             sku = \":payload.sku\", qty = \":payload.qty\", seq = \":payload.seq\" }} }}"
+        ),
+    ]
+}
+
+/// The same with a pipeline. What came too late is told by the first order of an article in a batch.
+fn in_pipelines(consumer: &str) -> Vec<String> {
+    let sums = "{ \"$group\" = { _id = \"$payload.sku\", qty = { \"$sum\" = \"$payload.qty\" }, \
+                first = { \"$min\" = \"$payload.seq\" }, last = { \"$max\" = \"$payload.seq\" } } }";
+    let late = format!(
+        "{{ \"$concatArrays\" = [\"$late\", {{ \"$cond\" = [\
+         {{ \"$lte\" = [\":row.first\", \"$last.{consumer}\"] }}, [\":row._id\"], []] }}] }}"
+    );
+    let taken = "{ \"$subtract\" = [\"$on_hand\", \":row.qty\"] }";
+    vec![
+        format!(
+            "{{ messages = [{sums}], update = \"stock\", filter = {{ _id = \":row._id\" }}, rows = 1, with = [{{ \"$set\" = {{ \
+             on_hand = {taken}, late = {late}, \"last.{consumer}\" = \":row.last\" }} }}] }}"
+        ),
+        format!(
+            "{{ insert = \"ledger\", document = {{ consumer = \"{consumer}\", message_id = \":row.id\", \
+             sku = \":row.payload.sku\", qty = \":row.payload.qty\", seq = \":row.payload.seq\" }} }}"
+        ),
+    ]
 }

@@ -1,12 +1,17 @@
-//! A database of its own for each test: on PostgreSQL, on MariaDB, or a SQLite file.
+//! A database of its own for each test: on PostgreSQL, on MariaDB, on MongoDB, or a SQLite file.
 
+mod contents;
+mod mongo;
 mod pool;
 mod server;
 mod sessions;
 
 use std::path::Path;
 
+use super::mongo_set::{MongoSet, WithUsers};
 use super::orders::{ON_HAND, SKUS};
+use super::proxy::Proxy;
+use mongo::Mongo;
 use pool::Pool;
 use server::{execute_at_mariadb, execute_at_postgres};
 pub(crate) use sessions::Session;
@@ -18,12 +23,15 @@ pub(crate) const PASSWORD: &str = "pw-canary-4711";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mariadb,
+    Mongodb,
     Postgres,
     Sqlite,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Postgres, Self::Mariadb, Self::Sqlite];
+    pub(crate) const ALL: [Self; 4] = [Self::Postgres, Self::Mariadb, Self::Sqlite, Self::Mongodb];
+    /// Those that speak SQL.
+    pub(crate) const WITH_SQL: [Self; 3] = [Self::Postgres, Self::Mariadb, Self::Sqlite];
 }
 
 /// What the daemons work on, seen with an ordinary client.
@@ -35,13 +43,23 @@ pub(crate) struct Database {
     /// On MariaDB daemons have a user of their own: there is no other way to tell who is who.
     user: String,
     pool: Pool,
+    /// On MongoDB daemons come through here: connections are ended, and handlers held up, on the way.
+    proxy: Option<Proxy>,
 }
 
 impl Database {
     /// `options` are those of CREATE DATABASE.
     pub(crate) async fn create(kind: Kind, name: &str, folder: &Path, options: &str) -> Self {
         let user = format!("user_{name}");
+        let mut proxy = None;
         let (url, pool) = match kind {
+            Kind::Mongodb => {
+                assert_eq!(options, "", "MongoDB makes databases without options");
+                let server = mongo::url(name);
+                let pool = Pool::Mongodb(Box::pin(Mongo::create(&server, name)).await);
+                let proxy = proxy.insert(Proxy::before(&server).await);
+                (mongo::through(&proxy.url(&server), &user), pool)
+            }
             Kind::Mariadb => {
                 execute_at_mariadb(&format!(
                     "CREATE DATABASE {name} CHARACTER SET utf8mb4 {options}; CREATE USER {user} IDENTIFIED BY '{PASSWORD}'; \
@@ -61,9 +79,26 @@ impl Database {
                 (format!("sqlite://{}", file.display()), Pool::sqlite(&file).await)
             }
         };
-        let database = Self { kind, url, name: name.to_owned(), user, pool };
-        database.create_tables().await;
+        let database = Self { kind, url, name: name.to_owned(), user, pool, proxy };
+        if kind != Kind::Mongodb {
+            database.create_tables().await;
+        }
         database
+    }
+
+    /// A database on a set of the test's own, without a proxy: daemons follow the primary.
+    pub(crate) async fn on_set(set: &MongoSet, name: &str) -> Self {
+        let url = set.url(name);
+        let pool = Pool::Mongodb(Box::pin(Mongo::create(&url, name)).await);
+        Self { kind: Kind::Mongodb, url, name: name.to_owned(), user: String::new(), pool, proxy: None }
+    }
+
+    /// A database that daemons enter as a user who may do nothing outside of it.
+    pub(crate) async fn of_user(server: &WithUsers, name: &str) -> Self {
+        let user = format!("user_{name}");
+        let pool = Pool::Mongodb(Box::pin(Mongo::create(&server.url_of_root(name), name)).await);
+        let url = server.user(name, &user, PASSWORD).await;
+        Self { kind: Kind::Mongodb, url, name: name.to_owned(), user, pool, proxy: None }
     }
 
     /// Nothing in the ledger is unique: an effect that comes twice is there twice.
@@ -75,6 +110,7 @@ impl Database {
             }
             Kind::Postgres => ("BIGSERIAL PRIMARY KEY", "TEXT", "TEXT"),
             Kind::Sqlite => ("INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT", "TEXT"),
+            Kind::Mongodb => panic!("MongoDB has no tables"),
         };
         self.execute(&format!(
             "CREATE TABLE stock (sku {text} PRIMARY KEY, on_hand BIGINT NOT NULL CHECK (on_hand >= 0), \
@@ -93,6 +129,9 @@ impl Database {
 
     /// More of an article, or of a new one.
     pub(crate) async fn deliver(&self, sku: &str, quantity: i64) {
+        if let Pool::Mongodb(db) = &self.pool {
+            return db.deliver(sku, quantity).await;
+        }
         let more = format!(
             "UPDATE stock SET on_hand = on_hand + {quantity}, delivered = delivered + {quantity} WHERE sku = '{sku}'"
         );
@@ -102,28 +141,50 @@ impl Database {
         }
     }
 
+    /// The URL with a password in it, which the server takes.
+    pub(crate) async fn url_with_password(&self) -> String {
+        match &self.pool {
+            _ if self.url.contains(PASSWORD) => self.url.clone(),
+            // It asks nobody, and takes the word of those who say who they are only if it knows them.
+            Pool::Mongodb(db) => {
+                db.create_user(&self.user, PASSWORD).await;
+                self.url.replacen("://", &format!("://{}:{PASSWORD}@", self.user), 1)
+            }
+            // It takes any.
+            _ => self.url.replacen('@', &format!(":{PASSWORD}@"), 1),
+        }
+    }
+
     /// Whether the daemon has made its tables.
     pub(crate) async fn is_migrated(&self) -> bool {
         self.has_table("oncebox_position").await
     }
 
     pub(crate) async fn has_table(&self, name: &str) -> bool {
+        if let Pool::Mongodb(db) = &self.pool {
+            return db.has_collection(name).await;
+        }
         let found = match self.kind {
             Kind::Mariadb => format!(
                 "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{name}'"
             ),
             Kind::Postgres => format!("SELECT CAST(COUNT(to_regclass('{name}')) AS BIGINT)"),
-            Kind::Sqlite => format!("SELECT COUNT(*) FROM sqlite_master WHERE name = '{name}'"),
+            Kind::Sqlite | Kind::Mongodb => {
+                format!("SELECT COUNT(*) FROM sqlite_master WHERE name = '{name}'")
+            }
         };
         self.number(&found).await > 0
     }
 
     /// Makes all receipts two hours older.
     pub(crate) async fn age_receipts(&self) {
+        if let Pool::Mongodb(db) = &self.pool {
+            return db.age_receipts().await;
+        }
         self.execute(match self.kind {
             Kind::Mariadb => "UPDATE oncebox_inbox SET processed_at = processed_at - INTERVAL 2 HOUR",
             Kind::Postgres => "UPDATE oncebox_inbox SET processed_at = processed_at - interval '2 hours'",
-            Kind::Sqlite => {
+            Kind::Sqlite | Kind::Mongodb => {
                 "UPDATE oncebox_inbox SET processed_at = strftime('%Y-%m-%dT%H:%M:%fZ', processed_at, '-2 hours')"
             }
         })
@@ -175,6 +236,12 @@ impl Database {
             }
             Kind::Postgres => {
                 execute_at_postgres(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
+            }
+            Kind::Mongodb => {
+                // One on a set of the test's own goes with the set.
+                if let (Pool::Mongodb(db), Some(_)) = (&self.pool, &self.proxy) {
+                    db.drop().await;
+                }
             }
             Kind::Sqlite => {}
         }

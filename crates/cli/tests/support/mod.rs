@@ -7,6 +7,7 @@ pub(crate) mod daemon;
 pub(crate) mod database;
 pub(crate) mod endpoint;
 pub(crate) mod kafka_proxy;
+pub(crate) mod mongo_set;
 pub(crate) mod murmur2;
 pub(crate) mod orders;
 pub(crate) mod outbox;
@@ -30,25 +31,34 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
     }
 }
 
-/// One test for each server that a function knows: `the_test::on_postgres` and `the_test::on_mariadb`.
+/// One test for each server: `the_test::on_postgres`, `the_test::on_mariadb` and `the_test::on_mongodb`. With `sql:` only for those
+/// that speak it.
 macro_rules! on_each_server {
+    (sql: $($test:ident),+ $(,)?) => {$(
+        mod $test {
+            $crate::support::on_server!($test, on_postgres, Postgres);
+            $crate::support::on_server!($test, on_mariadb, Mariadb);
+        }
+    )+};
     ($($test:ident),+ $(,)?) => {$(
         mod $test {
-            use $crate::support::database::Kind;
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn on_postgres() {
-                super::$test(Kind::Postgres).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn on_mariadb() {
-                super::$test(Kind::Mariadb).await;
-            }
+            $crate::support::on_server!($test, on_postgres, Postgres);
+            $crate::support::on_server!($test, on_mariadb, Mariadb);
+            $crate::support::on_server!($test, on_mongodb, Mongodb);
         }
     )+};
 }
 pub(crate) use on_each_server;
+
+macro_rules! on_server {
+    ($test:ident, $name:ident, $kind:ident) => {
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            super::$test($crate::support::database::Kind::$kind).await;
+        }
+    };
+}
+pub(crate) use on_server;
 
 /// What `cargo xtask test` sets.
 pub(crate) fn service(variable: &str) -> String {

@@ -3,6 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use oncebox_core::outbox::{Emit, Event};
+use oncebox_core::store::Store;
+use oncebox_mongodb::MongoStore;
 use sqlx::{MySqlConnection, PgConnection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -53,13 +56,18 @@ impl Writer {
         let numbers: Vec<i64> = (self.next..self.next + events).collect();
         let key = |n: &i64| self.keys[usize::try_from(*n).expect("a number") % self.keys.len()].clone();
         let keys: Vec<String> = numbers.iter().map(key).collect();
-        self.session.execute("BEGIN").await;
-        let ids = match &mut self.session {
-            Session::Mariadb(conn) => emit_on_mariadb(conn, &self.topic, &keys, &numbers).await,
-            Session::Postgres(conn) => emit_on_postgres(conn, &self.topic, &keys, &numbers).await,
+        let ids = if let Session::Mongodb(store) = &self.session {
+            emit_on_mongodb(store, &self.topic, &keys, &numbers, end == "COMMIT").await
+        } else {
+            self.session.execute("BEGIN").await;
+            let ids = match &mut self.session {
+                Session::Mariadb(conn) => emit_on_mariadb(conn, &self.topic, &keys, &numbers).await,
+                Session::Postgres(conn) => emit_on_postgres(conn, &self.topic, &keys, &numbers).await,
+                Session::Mongodb(_) => panic!("MongoDB speaks no SQL"),
+            };
+            self.session.execute(end).await;
+            ids.expect("the events are written")
         };
-        let ids = ids.expect("the events are written");
-        self.session.execute(end).await;
         if end == "COMMIT" {
             self.next += events;
         }
@@ -101,6 +109,28 @@ async fn emit_on_mariadb(
         );
     }
     Ok(ids)
+}
+
+/// No function on the server does it: applications in Rust have the library.
+async fn emit_on_mongodb(
+    store: &MongoStore,
+    topic: &str,
+    keys: &[String],
+    numbers: &[i64],
+    commit: bool,
+) -> Vec<String> {
+    let mut txn = store.transaction().await.expect("a transaction");
+    let event = |(key, n): (&String, &i64)| {
+        Event::to(topic).key(key).json(&serde_json::json!({ "n": n })).expect("a payload")
+    };
+    let events: Vec<Event> = keys.iter().zip(numbers).map(event).collect();
+    txn.emit_all(&events).await.expect("the events are written");
+    if commit {
+        txn.commit().await.expect("the transaction commits");
+    } else {
+        store.rollback(txn).await;
+    }
+    events.iter().map(|event| event.id().to_string()).collect()
 }
 
 /// Applications at work, until they are told to stop.
@@ -181,7 +211,7 @@ impl World {
 
     /// How many events wait in the outbox.
     pub(crate) async fn outbox_rows(&self) -> i64 {
-        self.db.number("SELECT COUNT(*) FROM oncebox_outbox").await
+        self.db.rows("oncebox_outbox").await
     }
 
     /// Waits until nothing is left in the outbox.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -22,6 +22,31 @@ struct Rules {
     commits: AtomicU32,
     lost: AtomicU32,
     refuse: AtomicBool,
+    /// Whether requests that a handler is known by are held up, and how many are.
+    gate: watch::Sender<bool>,
+    waiting: AtomicI64,
+    connections: AtomicI64,
+}
+
+/// What a commit is known by: in SQL, and in the protocol of MongoDB.
+const COMMITS: [&[u8]; 2] = [b"COMMIT", b"commitTransaction"];
+/// What a handler of orders is known by: it inserts into the ledger.
+const HANDLER: &[u8] = b"\x02insert\0\x07\0\0\0ledger\0";
+
+/// Counts as long as it lives.
+struct Counted<'a>(&'a AtomicI64);
+
+impl<'a> Counted<'a> {
+    fn new(counter: &'a AtomicI64) -> Self {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Self(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Proxy {
@@ -35,6 +60,9 @@ impl Proxy {
             commits: AtomicU32::new(0),
             lost: AtomicU32::new(0),
             refuse: AtomicBool::new(false),
+            gate: watch::Sender::new(false),
+            waiting: AtomicI64::new(0),
+            connections: AtomicI64::new(0),
         });
         let cut = watch::Sender::new(0);
         tokio::spawn(accept(listener, server, Arc::clone(&rules), cut.clone()));
@@ -46,9 +74,21 @@ impl Proxy {
         url.replacen(authority(url), &self.address.to_string(), 1)
     }
 
-    /// Ends all connections that are open.
-    pub(crate) fn cut(&self) {
+    /// Ends all connections that are open; returns how many.
+    pub(crate) fn cut(&self) -> i64 {
+        let open = self.rules.connections.load(Ordering::SeqCst);
         self.cut.send_modify(|cuts| *cuts += 1);
+        open
+    }
+
+    /// Whether handlers are held up on their way (MongoDB only).
+    pub(crate) fn close_gate(&self, closed: bool) {
+        self.rules.gate.send_replace(closed);
+    }
+
+    /// How many stand before the gate.
+    pub(crate) fn waiting(&self) -> i64 {
+        self.rules.waiting.load(Ordering::SeqCst)
     }
 
     /// Whether new connections are ended at once.
@@ -84,6 +124,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, rules: Arc<Rules>, cu
             let (from_client, to_client) = client.into_split();
             let (from_server, to_server) = server.into_split();
             let deaf = Arc::new(AtomicBool::new(false));
+            let _one_more = Counted::new(&rules.connections);
             tokio::select! {
                 () = requests(from_client, to_server, &rules, &deaf) => {}
                 () = answers(from_server, to_client, &deaf) => {}
@@ -95,19 +136,35 @@ async fn accept(listener: TcpListener, server: SocketAddr, rules: Arc<Rules>, cu
 
 async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, rules: &Rules, deaf: &AtomicBool) {
     let mut buffer = vec![0; 64 * 1024];
+    // What is looked for may be cut in two: the end of what came before is looked at again.
+    let mut seen = Vec::new();
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         let text = &buffer[..read];
+        let before = seen.len();
+        seen.extend_from_slice(text);
+        let has_new = |word: &[u8]| {
+            let from = before.saturating_sub(word.len() - 1);
+            seen[from..].windows(word.len()).any(|window| window == word)
+        };
         let nth = rules.lose_answers.load(Ordering::SeqCst);
         if nth > 0
-            && text.windows(6).any(|window| window == b"COMMIT")
+            && COMMITS.into_iter().any(has_new)
             && (rules.commits.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(nth)
         {
             deaf.store(true, Ordering::SeqCst);
             rules.lost.fetch_add(1, Ordering::SeqCst);
         }
+        let mut gate = rules.gate.subscribe();
+        if *gate.borrow() && has_new(HANDLER) {
+            let _one_more = Counted::new(&rules.waiting);
+            if gate.wait_for(|closed| !closed).await.is_err() {
+                return;
+            }
+        }
         if to.write_all(text).await.is_err() {
             return;
         }
+        seen.drain(..seen.len().saturating_sub(HANDLER.len()));
     }
 }
 

@@ -10,6 +10,7 @@ use super::config::{Config, Inbox};
 use super::daemon::Daemon;
 use super::database::{Database, Kind};
 use super::eventually;
+use super::mongo_set::{MongoSet, WithUsers};
 use super::topic::Topic;
 
 /// A database, a topic, a consumer and a configuration that nobody else has. Goes when it is dropped.
@@ -30,13 +31,35 @@ impl World {
 
     /// With a database that is made with these options.
     pub(crate) async fn with_database(kind: Kind, partitions: i32, options: &str) -> Self {
-        let folder = tempfile::Builder::new().prefix("oncebox-e2e-").tempdir().expect("a temporary folder");
-        let name = format!("e2e_{}", uuid::Uuid::now_v7().simple());
-        let topic = Topic::create(&name, partitions).await;
+        let (name, folder) = Self::place();
         // In a box: it has room for all that a new connection may need.
         let db = Box::pin(Database::create(kind, &name, folder.path(), options)).await;
+        Self::around(db, name, folder, partitions).await
+    }
+
+    /// On a replica set of the test's own.
+    pub(crate) async fn on_set(set: &MongoSet, partitions: i32) -> Self {
+        let (name, folder) = Self::place();
+        let db = Box::pin(Database::on_set(set, &name)).await;
+        Self::around(db, name, folder, partitions).await
+    }
+
+    /// As a user who may do nothing outside of its database.
+    pub(crate) async fn of_user(server: &WithUsers, partitions: i32) -> Self {
+        let (name, folder) = Self::place();
+        let db = Box::pin(Database::of_user(server, &name)).await;
+        Self::around(db, name, folder, partitions).await
+    }
+
+    fn place() -> (String, TempDir) {
+        let folder = tempfile::Builder::new().prefix("oncebox-e2e-").tempdir().expect("a temporary folder");
+        (format!("e2e_{}", uuid::Uuid::now_v7().simple()), folder)
+    }
+
+    async fn around(db: Database, name: String, folder: TempDir, partitions: i32) -> Self {
+        let topic = Topic::create(&name, partitions).await;
         let mut config = Config::new(&db.url, &topic.brokers);
-        config.inboxes.push(Inbox::of_orders(kind, &name, &name));
+        config.inboxes.push(Inbox::of_orders(db.kind, &name, &name));
         Self { db, topic, consumer: name, config, folder, started: AtomicU32::new(0) }
     }
 
@@ -84,12 +107,7 @@ impl World {
         if !self.db.is_migrated().await {
             return Vec::new();
         }
-        self.db
-            .pairs(&format!(
-                "SELECT CAST(\"partition\" AS BIGINT), next_offset FROM oncebox_position \
-                 WHERE consumer = '{consumer}' AND next_offset IS NOT NULL ORDER BY \"partition\""
-            ))
-            .await
+        self.db.positions(consumer).await
     }
 
     /// Waits until everything in the topic is settled: applied, skipped or given up.
@@ -115,24 +133,17 @@ impl World {
     }
 
     pub(crate) async fn effects(&self) -> i64 {
-        self.db.number("SELECT CAST(COUNT(*) AS BIGINT) FROM ledger").await
+        self.db.rows("ledger").await
     }
 
     /// How many copies the positions say were skipped.
     pub(crate) async fn duplicates(&self) -> i64 {
-        self.db
-            .number(&format!(
-                "SELECT CAST(COALESCE(SUM(duplicates), 0) AS BIGINT) FROM oncebox_position WHERE consumer = '{}'",
-                self.consumer
-            ))
-            .await
+        self.db.duplicates(&self.consumer).await
     }
 
     /// Waits until the database knows that all partitions are caught up: before, no receipt may go.
     pub(crate) async fn known_to_be_caught_up(&self) {
-        let behind =
-            "SELECT COUNT(*) FROM oncebox_position WHERE caught_up_at IS NULL AND retired_at IS NULL";
-        eventually("all partitions are caught up", async || self.db.number(behind).await == 0).await;
+        eventually("all partitions are caught up", async || self.db.behind().await == 0).await;
     }
 
     /// `oncebox position move` of everything that this world reads.
@@ -164,7 +175,7 @@ impl World {
 
     /// The texts of a column of the dead letters, in their order.
     pub(crate) async fn dead(&self, column: &str) -> Vec<String> {
-        self.db.texts(&format!("SELECT {column} FROM oncebox_dead ORDER BY number")).await
+        self.db.dead(column).await
     }
 }
 

@@ -38,8 +38,12 @@ emit = { topic = "invoice.mail", key = "customer" }
 
 fn parse(text: &str) -> Result<Config, Problems> {
     let env = |name: &str| (name == "SET").then(|| "value".to_owned());
-    let surroundings =
-        Surroundings { env: &env, check_dialect: &no_questions, refused_property: &refused_property };
+    let surroundings = Surroundings {
+        env: &env,
+        check_dialect: &no_questions,
+        refused_property: &refused_property,
+        ..Surroundings::default()
+    };
     Config::parse(text, &surroundings)
 }
 
@@ -120,11 +124,15 @@ const CASES: &[Case] = &[
     ("postgres://erp@localhost/erp", "mariadb://x/?socket=/run/x", "store.url", 2, "names no database"),
     (
         "postgres://erp@localhost/erp",
-        "mongodb://x",
+        "mongodb://a,b:27018/?replicaSet=rs",
         "store.url",
         2,
-        "mongodb:// is not supported by this build yet; use postgres://, mysql:// or sqlite://",
+        "names no database",
     ),
+    ("postgres://erp@localhost/erp", "mongodb+srv://x", "store.url", 2, "names no database"),
+    ("[kafka]", "event_type = \"header:type\"\n[kafka]", "store.event_type", 3, "`set` under [store.adopt]"),
+    ("\"SELECT :id\"", "{ delete = \"t\" }", "inbox[0].handler.each[0]", 16, "an operation of MongoDB"),
+    ("[[sweep]]", "[[sweep]]\naggregate = \"t\"", "sweep[0].aggregate", 25, "write `sql` instead"),
     ("postgres://erp@localhost/erp", "sqlite://?mode=rwc", "store.url", 2, "names no file"),
     ("postgres://erp@localhost/erp", "sqlite::memory:", "store.url", 2, "not a database URL"),
     ("[kafka]", "max_connections = 0\n[kafka]", "store.max_connections", 3, "0 is out of range"),
@@ -464,7 +472,7 @@ fn an_empty_file_lacks_a_store() {
 #[test]
 fn six_problems_are_six_problems() {
     let text = r#"[store]
-url = "mongodb://erp:hunter2@db/erp"
+url = "oracle://erp:hunter2@db/erp"
 [http]
 listen = "0.0.0.0:80"
 [[inbox]]

@@ -69,7 +69,7 @@ impl<S: Store> Inbox<S> {
         // Only the identity matters here; the rest of the message stays with the caller.
         let message = Message::new(MessageId::new(id)?, Tenant::new(tenant)?, Record::at("", 0, 0));
         // There is no message to read further columns from.
-        let set = vec![None; self.store().adopted().map_or(0, |adopt| adopt.set_columns().count())];
+        let set = vec![None; self.store().further().len()];
         Ok(claim_one(self.store(), conn, &self.consumer, &message, &set).await?)
     }
 

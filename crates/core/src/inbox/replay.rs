@@ -9,7 +9,7 @@ use crate::error::describe;
 use crate::message::Message;
 use crate::names::{ConsumerName, MessageId};
 use crate::outbox::wake;
-use crate::store::{ErrorClass, InboxStore, StoreResult, StoredDeadLetter};
+use crate::store::{ErrorClass, InboxStore, StoreResult, StoredDeadLetter, further_values};
 
 /// How a replay ended.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub async fn replay<S: InboxStore, A: Apply<S>>(
         }
     };
     if !has_receipt {
-        let set = store.adopted().map(|adopt| adopt.values(message.record())).unwrap_or_default();
+        let set = further_values(store, message.record());
         match claim_one(store, &mut txn, consumer, &message, &set).await {
             Ok(receipt) if receipt.is_fresh() => {}
             Ok(_) => {

@@ -19,7 +19,7 @@ use crate::mistake::mistaken;
 use crate::outbox::wake;
 use crate::source::{Answer, Settled};
 use crate::store::{Advance, Claim, Claimed, DeadLetter, InboxStore, Refused};
-use crate::store::{ErrorClass, StoreError};
+use crate::store::{ErrorClass, StoreError, further_values};
 
 /// What a transaction does with its fresh messages.
 #[derive(Debug, Clone)]
@@ -248,12 +248,12 @@ impl<S: InboxStore> Engine<S> {
         Trouble::from(error).of_the_handler()
     }
 
-    /// What the further columns of an adopted table get, for each message; nothing without them.
+    /// What the further columns of a receipt get, for each message; nothing without them.
     fn further_columns(&self, candidates: &[(usize, ReceiptKey, &Message)]) -> Vec<Vec<Option<String>>> {
-        match self.store.adopted().filter(|adopt| adopt.set_columns().next().is_some()) {
-            Some(adopt) => candidates.iter().map(|(_, _, message)| adopt.values(message.record())).collect(),
-            None => Vec::new(),
+        if self.store.further().is_empty() {
+            return Vec::new();
         }
+        candidates.iter().map(|(_, _, message)| further_values(&self.store, message.record())).collect()
     }
 
     /// Also says whether the handler has written events.

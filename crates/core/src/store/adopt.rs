@@ -17,7 +17,6 @@ pub use id::{IdFormat, IdKind, StoredId};
 pub use moving::{Adopting, CopiedPage, CopiedReceipt, CopyFrom, PageMark, Switched};
 
 use crate::inbox::Selector;
-use crate::message::Record;
 
 /// The longest name of a table or a column.
 const MAX_NAME_BYTES: usize = 63;
@@ -203,10 +202,16 @@ impl Adopt {
         own.into_iter().flatten().chain(self.set.iter().map(|(column, _)| column)).map(String::as_str)
     }
 
-    /// What the further columns get from this message.
+    /// The same as a list.
     #[must_use]
-    pub fn values(&self, record: &Record) -> Vec<Option<String>> {
-        self.set.iter().map(|(_, selector)| selector.select(record).ok()).collect()
+    pub fn further(&self) -> &[(String, Selector)] {
+        &self.set
+    }
+
+    /// How ids are written, if the mapping says so.
+    #[must_use]
+    pub fn format(&self) -> Option<IdFormat> {
+        self.id_format
     }
 
     /// The table's name with each part in quotes, doubled inside.
@@ -220,6 +225,20 @@ impl Adopt {
             Some(schema) => format!("{}.{}", quoted(schema), quoted(&self.table)),
             None => quoted(&self.table),
         }
+    }
+
+    /// The statement of SQL that makes a unique key which tells copies of a message.
+    #[must_use]
+    pub fn create_key(&self, quote: char) -> String {
+        let columns: Vec<_> = self.key_columns().map(|column| format!("{quote}{column}{quote}")).collect();
+        let (name, table) = (&self.table, self.quoted(quote));
+        format!("CREATE UNIQUE INDEX {name}_once ON {table} ({})", columns.join(", "))
+    }
+
+    /// The columns that a unique key should have.
+    pub fn key_columns(&self) -> impl Iterator<Item = &str> {
+        let columns = [Some(&self.message_id), self.consumer.as_ref(), self.tenant.as_ref()];
+        columns.into_iter().flatten().map(String::as_str)
     }
 
     /// The same mapping of a table with another name beside this one.

@@ -11,8 +11,8 @@ pub struct Migration {
     pub version: u32,
     /// What it is for.
     pub name: &'static str,
-    /// Its statements. The last one writes down that the database has it, so they can also be run by hand.
-    pub sql: String,
+    /// Its statements, in the language of the store. The last one writes down that the database has it, so they can also be run by hand.
+    pub script: String,
     /// Whether this database has it.
     pub applied: bool,
 }

@@ -38,7 +38,8 @@ pub use position::{Advance, Ownership, PositionKey, Positions, Progress};
 pub use purge::{PassEnd, Purge, PurgePass, PurgeProgress, Purged, Retention};
 pub use status::{ConsumerStatus, PositionStatus, Status, StoreStatus};
 
-use crate::inbox::ReceiptKey;
+use crate::inbox::{ReceiptKey, Selector};
+use crate::message::Record;
 use crate::names::ConsumerName;
 
 /// A receipt that a batch wants to write.
@@ -50,7 +51,7 @@ pub struct Claim<'a> {
     pub tenant: &'a str,
     /// The message id.
     pub message_id: &'a str,
-    /// What the further columns of an adopted table get, in the order of [`Adopt::set_columns`]; empty without them.
+    /// What the further columns of a receipt get, in the order of [`Store::further`]; empty without them.
     pub set: &'a [Option<String>],
 }
 
@@ -96,6 +97,12 @@ pub trait Store: Clone + Send + Sync + 'static {
         None
     }
 
+    /// The further columns of a receipt, and what of its message they hold: those of an adopted table, or what the store was
+    /// told to keep.
+    fn further(&self) -> &[(String, Selector)] {
+        self.adopted().map_or(&[], Adopt::further)
+    }
+
     /// Opens a transaction and writes the receipts. It is one step because in some databases (MongoDB) a duplicate
     /// aborts the transaction, and only the store can begin anew without it. The keys are distinct.
     fn claim(
@@ -125,6 +132,11 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// Tells apart what a handler or a statement returned, looking through its causes.
     fn classify(error: &(dyn Error + 'static)) -> ErrorClass;
+}
+
+/// What the further columns of a receipt get from this message; nothing where it has nothing. See [`Store::further`].
+pub fn further_values<S: Store>(store: &S, record: &Record) -> Vec<Option<String>> {
+    store.further().iter().map(|(_, selector)| selector.select(record).ok()).collect()
 }
 
 /// A database that an inbox can run on.

@@ -255,8 +255,8 @@ pub struct OutboxStatus {
 pub struct Sweep {
     /// The stable name under which emitted rows are remembered.
     pub name: String,
-    /// The query. Its rows become the payloads: JSON objects with a field for each column.
-    pub sql: String,
+    /// The query, in the language of the store. Its rows become the payloads: JSON objects with a field for each column.
+    pub query: String,
     /// The column that identifies a row. A row where it is NULL is left out.
     pub row_key: String,
     /// A row with the same key becomes an event once in this time.

@@ -82,7 +82,7 @@ async fn check_query(conn: &mut MySqlConnection, sweep: &Sweep) -> StoreResult<V
 
 /// The query without a `;` at its end.
 fn query(sweep: &Sweep) -> &str {
-    sweep.sql.trim().trim_end_matches(';')
+    sweep.query.trim().trim_end_matches(';')
 }
 
 async fn run(conn: &mut MySqlConnection, sweep: &Sweep, columns: &[MySqlColumn]) -> StoreResult<u64> {

@@ -370,7 +370,7 @@ async fn a_relay_publishes_in_order_what_several_write() {
 fn sweep_of(name: &str, sql: &str) -> Sweep {
     Sweep {
         name: name.to_owned(),
-        sql: sql.to_owned(),
+        query: sql.to_owned(),
         row_key: "id".to_owned(),
         window: HOUR,
         topic: "t".to_owned(),

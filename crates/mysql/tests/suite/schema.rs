@@ -39,7 +39,7 @@ async fn a_migration_that_was_interrupted_goes_on() {
     let database = Database::create().await;
     let store = MysqlStore::connect(&database.url).await.unwrap();
     let steps: Vec<Migration> = store.migrations().await.unwrap();
-    let all: Vec<String> = steps.iter().flat_map(|step| statements(&step.sql)).collect();
+    let all: Vec<String> = steps.iter().flat_map(|step| statements(&step.script)).collect();
     for done in 0..=all.len() {
         let name = format!("{}_{done}", database.name);
         let url = database.url.replace(&database.name, &name);
@@ -80,7 +80,7 @@ async fn a_script_can_be_piped_through_the_client() {
     let store = MysqlStore::connect(&database.url).await.unwrap();
     let mut script = client.stdin.take().unwrap();
     for step in store.migrations().await.unwrap() {
-        script.write_all(step.sql.as_bytes()).unwrap();
+        script.write_all(step.script.as_bytes()).unwrap();
     }
     drop(script);
     assert!(client.wait().unwrap().success());

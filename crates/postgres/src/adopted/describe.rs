@@ -69,7 +69,7 @@ pub(super) async fn check_adopted(
     usage: AdoptedUse,
 ) -> StoreResult<Vec<Finding>> {
     Ok(match store.patiently(DOING, look(store, adopt)).await? {
-        Ok(looked) => adopt.judge(&looked.found, usage, '"'),
+        Ok(looked) => adopt.judge(&looked.found, usage, &adopt.create_key('"')),
         Err(finding) => vec![finding],
     })
 }
@@ -84,7 +84,7 @@ pub(super) async fn table(store: &PgStore, adopt: &Adopt) -> StoreResult<Table> 
     let looked = look(store, adopt).await?.map_err(|finding| refused(finding.detail))?;
     let usage = AdoptedUse { consumers: 1, tenants: false, longest_consumer: 0 };
     let errors: Vec<_> = adopt
-        .judge(&looked.found, usage, '"')
+        .judge(&looked.found, usage, &adopt.create_key('"'))
         .into_iter()
         .filter(|finding| finding.level == FindingLevel::Error)
         .map(|finding| finding.detail)

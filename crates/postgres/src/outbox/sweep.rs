@@ -109,5 +109,5 @@ fn emitting(sweep: &Sweep) -> String {
 }
 
 fn query(sweep: &Sweep) -> &str {
-    sweep.sql.trim().trim_end_matches(';')
+    sweep.query.trim().trim_end_matches(';')
 }

@@ -88,7 +88,7 @@ async fn check_query(conn: &mut SqliteConnection, sweep: &Sweep) -> StoreResult<
 
 /// The query without a `;` at its end.
 fn query(sweep: &Sweep) -> &str {
-    sweep.sql.trim_end_matches(|c: char| c == ';' || c.is_whitespace()).trim_start()
+    sweep.query.trim_end_matches(|c: char| c == ';' || c.is_whitespace()).trim_start()
 }
 
 fn check_columns(sweep: &Sweep, columns: &[SqliteColumn]) -> StoreResult<()> {

@@ -11,7 +11,7 @@ use crate::file::{BOUNDS, File, LONG, TestResult, all_shards};
 fn late(sql: &str) -> Sweep {
     Sweep {
         name: "late".to_owned(),
-        sql: sql.to_owned(),
+        query: sql.to_owned(),
         row_key: "id".to_owned(),
         window: LONG,
         topic: "orders.late".to_owned(),
@@ -111,10 +111,10 @@ async fn a_wrong_sweep_says_what_is_wrong() -> TestResult {
         (Sweep { topic: "no topic".to_owned(), ..late(id) }, "not a topic"),
     ] {
         for error in [file.store.check_sweep(&sweep).await.err(), file.store.sweep(&sweep).await.err()] {
-            let Some(error) = error else { return Err(format!("accepted: {}", sweep.sql).into()) };
+            let Some(error) = error else { return Err(format!("accepted: {}", sweep.query).into()) };
             assert_eq!(error.class, ErrorClass::Failed);
             assert!(error.to_string().contains("sweep late"), "{error}");
-            assert!(error.to_string().contains(reason), "{}: {error}", sweep.sql);
+            assert!(error.to_string().contains(reason), "{}: {error}", sweep.query);
         }
     }
     assert_eq!(file.store.sweep(&late("SELECT NULL AS id")).await?, 0, "a row without a key is left out");

@@ -53,7 +53,7 @@ pub use reading::*;
 pub use retention::*;
 pub use schema::*;
 pub use stale::*;
-pub use subject::{Conn, Subject, Verdict};
+pub use subject::{Conn, Subject, SweepQuery, Verdict};
 pub use sweeps::*;
 pub use taking::*;
 pub use transactions::*;

@@ -12,6 +12,32 @@ pub type Verdict = Result<(), BoxError>;
 /// The connection that a store hands to handlers.
 pub type Conn<T> = <<T as Subject>::Store as Store>::Conn;
 
+/// A query that a sweep runs over the table of effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepQuery {
+    /// A row for each id, ordered by it: `id`, how often it is there as `n`, and `gone`, which is null.
+    EachId,
+    /// A row for each effect, with its `id`.
+    EachEffect,
+    /// One that the database refuses with an error that says `missing`.
+    Refused,
+    /// One that reads `no_such_table`.
+    OfNoTable,
+}
+
+impl SweepQuery {
+    /// The query for a database that speaks SQL.
+    #[must_use]
+    pub fn sql(self) -> &'static str {
+        match self {
+            Self::EachId => "SELECT id, count(*) AS n, NULL AS gone FROM effects GROUP BY id ORDER BY id",
+            Self::EachEffect => "SELECT id FROM effects",
+            Self::Refused => "SELECT id, missing FROM effects",
+            Self::OfNoTable => "SELECT id FROM no_such_table",
+        }
+    }
+}
+
 /// An empty database of its own, with a table of effects in it, and the store under test.
 pub trait Subject: Sized + Send + Sync + 'static {
     /// The store under test.
@@ -28,6 +54,12 @@ pub trait Subject: Sized + Send + Sync + 'static {
 
     /// What a handler does: appends this id to the effects.
     fn add_effect(conn: &mut Conn<Self>, id: &str) -> impl Future<Output = Result<(), BoxError>> + Send;
+
+    /// The query in the language of the database: SQL, unless the subject says otherwise.
+    #[must_use]
+    fn sweep_query(query: SweepQuery) -> String {
+        query.sql().to_owned()
+    }
 
     /// Runs a statement that violates a unique constraint, and returns the driver's error.
     fn violate_unique(conn: &mut Conn<Self>) -> impl Future<Output = Result<(), BoxError>> + Send;

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::fixture::refused;
 use super::relaying::{HOUR, Relaying};
-use super::subject::{Subject, Verdict};
+use super::subject::{Subject, SweepQuery, Verdict};
 
 /// One event for each id among the effects, with how often it is there.
-fn sweep() -> Sweep {
+fn sweep<T: Subject>() -> Sweep {
     Sweep {
         name: "repeated".to_owned(),
-        sql: "SELECT id, count(*) AS n, NULL AS gone FROM effects GROUP BY id ORDER BY id".to_owned(),
+        query: T::sweep_query(SweepQuery::EachId),
         row_key: "id".to_owned(),
         window: HOUR,
         topic: "found".to_owned(),
@@ -27,11 +27,11 @@ fn sweep() -> Sweep {
 /// A row becomes a JSON object with a field for each column, under the key that a column names.
 pub async fn rows_of_a_sweep_become_events<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;
-    assert_eq!(r.store.sweep(&sweep()).await?, 0, "no rows, no events");
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 0, "no rows, no events");
     add_effects(&r, &["'a' \u{1F980}", "b"]).await?;
     r.inner.apply(&["c"]).await?;
-    assert_eq!(r.store.sweep(&sweep()).await?, 3);
-    let keyed = Sweep { name: "keyed".to_owned(), event_key: Some("id".to_owned()), ..sweep() };
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 3);
+    let keyed = Sweep { name: "keyed".to_owned(), event_key: Some("id".to_owned()), ..sweep::<T>() };
     assert_eq!(r.store.sweep(&Sweep { topic: "keyed".to_owned(), ..keyed }).await?, 3);
 
     let expected: Vec<Value> =
@@ -57,17 +57,17 @@ pub async fn rows_of_a_sweep_become_events<T: Subject>() -> Verdict {
 pub async fn a_sweep_emits_a_row_once_in_its_window<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;
     add_effects(&r, &["a", "b"]).await?;
-    assert_eq!(r.store.sweep(&sweep()).await?, 2);
-    assert_eq!(r.store.sweep(&sweep()).await?, 0);
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 2);
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 0);
     // The row has changed, but its key has not.
     add_effects(&r, &["a", "c"]).await?;
-    assert_eq!(r.store.sweep(&sweep()).await?, 1);
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 1);
     // Nobody forgets it too early.
     r.store.purge_published(Duration::ZERO).await?;
-    assert_eq!(r.store.sweep(&sweep()).await?, 0);
-    let other = Sweep { name: "other".to_owned(), ..sweep() };
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 0);
+    let other = Sweep { name: "other".to_owned(), ..sweep::<T>() };
     assert_eq!(r.store.sweep(&other).await?, 3, "a sweep of another name has windows of its own");
-    assert_eq!(r.store.sweep(&sweep()).await?, 0);
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 0);
     assert_eq!(r.next("found").await?.len(), 6);
     Ok(())
 }
@@ -76,11 +76,11 @@ pub async fn a_sweep_emits_a_row_once_in_its_window<T: Subject>() -> Verdict {
 pub async fn a_sweep_emits_a_row_again_after_its_window<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;
     add_effects(&r, &["a", "b"]).await?;
-    let short = Sweep { window: Duration::from_millis(50), ..sweep() };
+    let short = Sweep { window: Duration::from_millis(50), ..sweep::<T>() };
     assert_eq!(r.store.sweep(&short).await?, 2);
     tokio::time::sleep(2 * short.window).await;
-    assert_eq!(r.store.sweep(&sweep()).await?, 2);
-    assert_eq!(r.store.sweep(&sweep()).await?, 0);
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 2);
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 0);
     assert_eq!(found_ids(&r).await?, ["a", "a", "b", "b"]);
     let ids: BTreeSet<_> = r.next("found").await?.iter().map(|event| event.id).collect();
     assert_eq!(ids.len(), 4, "another event, not a copy of the first");
@@ -91,7 +91,7 @@ pub async fn a_sweep_emits_a_row_again_after_its_window<T: Subject>() -> Verdict
 pub async fn a_sweep_is_bounded<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;
     add_effects(&r, &["a", "b", "c", "d", "e"]).await?;
-    let two = Sweep { limit: 2, ..sweep() };
+    let two = Sweep { limit: 2, ..sweep::<T>() };
     for expected in [2, 2, 1, 0] {
         assert_eq!(r.store.sweep(&two).await?, expected);
     }
@@ -103,7 +103,7 @@ pub async fn a_sweep_is_bounded<T: Subject>() -> Verdict {
 pub async fn a_sweep_emits_a_repeated_row_once<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;
     add_effects(&r, &["a", "b", "a", "a"]).await?;
-    let every_row = Sweep { sql: "SELECT id FROM effects".to_owned(), ..sweep() };
+    let every_row = Sweep { query: T::sweep_query(SweepQuery::EachEffect), ..sweep::<T>() };
     assert_eq!(r.store.sweep(&every_row).await?, 2);
     assert_eq!(found_ids(&r).await?, ["a", "b"]);
     Ok(())
@@ -119,7 +119,7 @@ pub async fn sweeps_are_safe_at_the_same_time<T: Subject>() -> Verdict {
         let store = r.inner.subject.connect().await?;
         running.push(tokio::spawn(async move {
             loop {
-                match store.sweep(&sweep()).await {
+                match store.sweep(&sweep::<T>()).await {
                     Err(error) if error.class == ErrorClass::Transient => {}
                     done => return done,
                 }
@@ -140,10 +140,10 @@ pub async fn a_wrong_sweep_is_an_error_that_names_it<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;
     add_effects(&r, &["a"]).await?;
     let wrong = [
-        (Sweep { row_key: "no_such_column".to_owned(), ..sweep() }, "no_such_column"),
-        (Sweep { event_key: Some("no_such_key".to_owned()), ..sweep() }, "no_such_key"),
-        (Sweep { sql: "SELECT id, missing FROM effects".to_owned(), ..sweep() }, "missing"),
-        (Sweep { sql: "SELECT id FROM no_such_table".to_owned(), ..sweep() }, "no_such_table"),
+        (Sweep { row_key: "no_such_column".to_owned(), ..sweep::<T>() }, "no_such_column"),
+        (Sweep { event_key: Some("no_such_key".to_owned()), ..sweep::<T>() }, "no_such_key"),
+        (Sweep { query: T::sweep_query(SweepQuery::Refused), ..sweep::<T>() }, "missing"),
+        (Sweep { query: T::sweep_query(SweepQuery::OfNoTable), ..sweep::<T>() }, "no_such_table"),
     ];
     for (sweep, named) in wrong {
         assert_names(r.store.check_sweep(&sweep).await, named)?;
@@ -151,9 +151,9 @@ pub async fn a_wrong_sweep_is_an_error_that_names_it<T: Subject>() -> Verdict {
     }
     assert!(r.next("found").await?.is_empty());
 
-    r.store.check_sweep(&sweep()).await?;
+    r.store.check_sweep(&sweep::<T>()).await?;
     assert!(r.next("found").await?.is_empty(), "a check emits nothing");
-    assert_eq!(r.store.sweep(&sweep()).await?, 1, "and remembers nothing");
+    assert_eq!(r.store.sweep(&sweep::<T>()).await?, 1, "and remembers nothing");
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::args::Output;
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::output;
-use crate::stores::{self, ConfiguredStore};
+use crate::stores::ConfiguredStore;
 
 /// Replays in the order of their numbers. Under `park-key` none passes an earlier one of its key, unless `force`.
 pub(super) async fn all<S: ConfiguredStore>(
@@ -21,7 +21,7 @@ pub(super) async fn all<S: ConfiguredStore>(
 ) -> CommandResult {
     let mut handlers = Vec::new();
     for inbox in &config.inboxes {
-        let handler = stores::handler(store, inbox).await?;
+        let handler = store.handler(inbox).await?;
         handlers.push((inbox, handler));
     }
     let (mut applied, mut failed) = (0_u64, Vec::new());

@@ -130,19 +130,27 @@ impl WithStore for Move {
             return Ok(Answer::Yes);
         }
         match store.switch_receipts(from).await? {
+            // Where a new name would stop nobody, the table keeps its own and takes no more writes.
+            Switched::Now { written, name } if name == self.adopt.to_string() => {
+                output::line(&format!("copied {} receipts; {name} takes no more of them", copied + written))?;
+                output::note(
+                    "old code that still runs fails at its receipt, unless it bypasses validation: stop such code now, and also \
+                     code that writes its effect before its receipt without a transaction",
+                );
+            }
             Switched::Now { written, name } => {
                 output::line(&format!(
                     "copied {} receipts; {} is called {name} now",
                     copied + written,
                     self.adopt
                 ))?;
+                output::note(
+                    "old code that still runs fails and rolls back, unless it creates its table itself or writes through a \
+                     view: stop such code now",
+                );
             }
             Switched::Before => output::line(&format!("{} was switched before", self.adopt))?,
         }
-        output::note(
-            "old code that still runs fails and rolls back, unless it creates its table itself or writes through a view: stop \
-             such code now",
-        );
         output::note(if self.still_adopted {
             "now remove [store.adopt] from the configuration and restart every oncebox; until then they stand still"
         } else {

@@ -109,7 +109,7 @@ impl WithStore for Daemon<'_> {
             }
         }
         for inbox in &config.inboxes {
-            match stores::handler(&store, inbox).await {
+            match store.handler(inbox).await {
                 Ok(handler) => workers.push((inbox, handler)),
                 Err(e) if is_unreachable(&e) => return Err(e.into()),
                 Err(e) => problems.push(format!("inbox {}: {}", inbox.consumer, describe(&e))),

@@ -9,10 +9,12 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Executor, MySqlPool, PgPool, SqlitePool};
 
 use super::Database;
+use super::mongo::Mongo;
 
 /// Statements are written once where that is possible: names in double quotes, texts joined by `||`, `CAST(… AS BIGINT)`.
 pub(super) enum Pool {
     Mariadb(MySqlPool),
+    Mongodb(Mongo),
     Postgres(PgPool),
     Sqlite(SqlitePool),
 }
@@ -51,7 +53,7 @@ impl Database {
     fn in_dialect(&self, sql: &str) -> AssertSqlSafe<String> {
         AssertSqlSafe(match self.pool {
             Pool::Mariadb(_) => sql.replace("AS BIGINT)", "AS SIGNED)"),
-            Pool::Postgres(_) | Pool::Sqlite(_) => sql.to_owned(),
+            Pool::Mongodb(_) | Pool::Postgres(_) | Pool::Sqlite(_) => sql.to_owned(),
         })
     }
 
@@ -59,6 +61,7 @@ impl Database {
         let text = self.in_dialect(sql);
         let done = match &self.pool {
             Pool::Mariadb(pool) => sqlx::query(text).execute(pool).await.map(|done| done.rows_affected()),
+            Pool::Mongodb(_) => no_sql(sql),
             Pool::Postgres(pool) => sqlx::query(text).execute(pool).await.map(|done| done.rows_affected()),
             Pool::Sqlite(pool) => sqlx::query(text).execute(pool).await.map(|done| done.rows_affected()),
         };
@@ -68,6 +71,7 @@ impl Database {
     /// Runs a script of many statements, as the database's own client would.
     pub(crate) async fn script(&self, sql: &str) {
         match &self.pool {
+            Pool::Mongodb(db) => db.script(sql).await,
             Pool::Mariadb(pool) => {
                 for part in parts_between_delimiters(sql) {
                     let done = sqlx::raw_sql(AssertSqlSafe(part.clone())).execute(pool).await.map(drop);
@@ -85,11 +89,29 @@ impl Database {
         }
     }
 
+    /// Makes the collections that a script for `mongosh` makes (MongoDB only).
+    pub(crate) async fn create_collections_of(&self, script: &str) {
+        let Pool::Mongodb(db) = &self.pool else { panic!("only MongoDB has collections") };
+        for line in script.lines() {
+            let name = line.strip_prefix("db.createCollection(\"").and_then(|rest| rest.strip_suffix("\");"));
+            if let Some(name) = name {
+                db.create_unless_there(name).await;
+            }
+        }
+    }
+
+    /// The two steps of the old code of `examples/adopt/mongodb`. False if it has seen the message (MongoDB only).
+    pub(crate) async fn inserts_and_takes_one(&self, collection: &str, id: &str) -> bool {
+        let Pool::Mongodb(db) = &self.pool else { panic!("only MongoDB has collections") };
+        db.inserts_and_takes_one(collection, id).await
+    }
+
     /// The number that a query answers; it has to be a BIGINT.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let text = self.in_dialect(sql);
         let number = match &self.pool {
             Pool::Mariadb(pool) => sqlx::query_scalar(text).fetch_one(pool).await,
+            Pool::Mongodb(_) => no_sql(sql),
             Pool::Postgres(pool) => sqlx::query_scalar(text).fetch_one(pool).await,
             Pool::Sqlite(pool) => sqlx::query_scalar(text).fetch_one(pool).await,
         };
@@ -101,6 +123,7 @@ impl Database {
         let text = self.in_dialect(sql);
         let texts = match &self.pool {
             Pool::Mariadb(pool) => sqlx::query_scalar(text).fetch_all(pool).await,
+            Pool::Mongodb(_) => no_sql(sql),
             Pool::Postgres(pool) => sqlx::query_scalar(text).fetch_all(pool).await,
             Pool::Sqlite(pool) => sqlx::query_scalar(text).fetch_all(pool).await,
         };
@@ -112,6 +135,7 @@ impl Database {
         let text = self.in_dialect(sql);
         let pairs = match &self.pool {
             Pool::Mariadb(pool) => sqlx::query_as(text).fetch_all(pool).await,
+            Pool::Mongodb(_) => no_sql(sql),
             Pool::Postgres(pool) => sqlx::query_as(text).fetch_all(pool).await,
             Pool::Sqlite(pool) => sqlx::query_as(text).fetch_all(pool).await,
         };
@@ -136,6 +160,10 @@ fn parts_between_delimiters(sql: &str) -> Vec<String> {
     parts.push(part);
     parts.retain(|part| part.lines().any(|line| !line.trim().is_empty() && !line.starts_with("--")));
     parts
+}
+
+fn no_sql(sql: &str) -> ! {
+    panic!("MongoDB speaks no SQL: {sql}");
 }
 
 #[track_caller]

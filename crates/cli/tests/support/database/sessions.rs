@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use oncebox_mongodb::MongoStore;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
-use super::{Database, Kind, server};
+use super::pool::Pool;
+use super::{Database, Kind, mongo, server};
+use crate::support::proxy::Proxy;
 
 impl Database {
     /// A connection of its own.
@@ -20,6 +23,10 @@ impl Database {
                 let conn = PgConnection::connect_with(&options).await;
                 Session::Postgres(conn.expect("a connection"))
             }
+            Kind::Mongodb => {
+                let store = MongoStore::connect(&mongo::url(&self.name)).await;
+                Session::Mongodb(store.expect("a connection"))
+            }
             Kind::Sqlite => panic!("a SQLite file has no sessions"),
         }
     }
@@ -33,25 +40,32 @@ impl Database {
     }
 
     /// A lock that gated handlers wait for, until it is dropped.
-    pub(crate) async fn close_gate(&self) -> Gate {
+    pub(crate) async fn close_gate(&self) -> Gate<'_> {
+        if let Some(proxy) = &self.proxy {
+            proxy.close_gate(true);
+            return Gate::Proxy(proxy);
+        }
         let mut session = self.connect().await;
         session
             .execute(match self.kind {
                 Kind::Mariadb => "DO GET_LOCK(DATABASE(), 60)",
-                Kind::Postgres | Kind::Sqlite => "SELECT pg_advisory_lock(1)",
+                _ => "SELECT pg_advisory_lock(1)",
             })
             .await;
-        Gate(session)
+        Gate::Lock(session)
     }
 
     /// How many transactions stand before the gate.
     pub(crate) async fn waiting_handlers(&self) -> i64 {
+        if let Some(proxy) = &self.proxy {
+            return proxy.waiting();
+        }
         self.number(&match self.kind {
             Kind::Mariadb => format!(
                 "SELECT COUNT(*) FROM information_schema.processlist WHERE user = '{}' AND state = 'User lock'",
                 self.user
             ),
-            Kind::Postgres | Kind::Sqlite => {
+            _ => {
                 "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
                  WHERE a.datname = current_database() AND l.locktype = 'advisory' AND l.objid = 1 AND NOT l.granted"
                     .to_owned()
@@ -62,6 +76,9 @@ impl Database {
 
     /// How many transactions of daemons have written something and wait for nobody but the daemon.
     pub(crate) async fn idle_transactions(&self) -> i64 {
+        if let Pool::Mongodb(db) = &self.pool {
+            return db.idle_transactions(&self.user).await;
+        }
         if self.kind == Kind::Mariadb {
             // As long as somebody asks at least every 100 ms, the server answers from what it knew before.
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -73,7 +90,7 @@ impl Database {
                  AND t.trx_rows_modified > 0 AND p.command = 'Sleep'",
                 self.user
             ),
-            Kind::Postgres | Kind::Sqlite => {
+            _ => {
                 // With a transaction id: it has written something.
                 "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_stat_activity WHERE datname = current_database() \
                  AND application_name = 'oncebox' AND state = 'idle in transaction' AND backend_xid IS NOT NULL"
@@ -85,6 +102,9 @@ impl Database {
 
     /// Ends the connections of all daemons to this database; returns how many.
     pub(crate) async fn terminate_daemons(&self) -> i64 {
+        if let Some(proxy) = &self.proxy {
+            return proxy.cut();
+        }
         if self.kind != Kind::Mariadb {
             let terminate = "SELECT CAST(COUNT(pg_terminate_backend(pid)) AS BIGINT) FROM pg_stat_activity \
                              WHERE datname = current_database() AND application_name = 'oncebox'";
@@ -103,6 +123,7 @@ impl Database {
                 let lock = if allowed { "UNLOCK" } else { "LOCK" };
                 server::execute_at_mariadb(&format!("ALTER USER {} ACCOUNT {lock}", self.user)).await;
             }
+            Kind::Mongodb => self.proxy.as_ref().expect("a proxy").refuse(!allowed),
             Kind::Postgres | Kind::Sqlite => self.alter(&format!("ALLOW_CONNECTIONS {allowed}")).await,
         }
     }
@@ -111,6 +132,7 @@ impl Database {
     pub(crate) fn refusal(&self) -> &'static str {
         match self.kind {
             Kind::Mariadb => "account is locked",
+            Kind::Mongodb => "Server selection timeout",
             Kind::Postgres | Kind::Sqlite => "not currently accepting connections",
         }
     }
@@ -124,6 +146,7 @@ impl Database {
 /// A connection of somebody else.
 pub(crate) enum Session {
     Mariadb(MySqlConnection),
+    Mongodb(MongoStore),
     Postgres(PgConnection),
 }
 
@@ -132,6 +155,7 @@ impl Session {
         let text = AssertSqlSafe(sql.to_owned());
         let done = match self {
             Self::Mariadb(conn) => sqlx::raw_sql(text).execute(conn).await.map(drop),
+            Self::Mongodb(_) => panic!("MongoDB speaks no SQL: {sql}"),
             Self::Postgres(conn) => sqlx::raw_sql(text).execute(conn).await.map(drop),
         };
         done.unwrap_or_else(|e| panic!("{sql}: {e}"));
@@ -140,6 +164,7 @@ impl Session {
     async fn close(self) -> sqlx::Result<()> {
         match self {
             Self::Mariadb(conn) => conn.close().await,
+            Self::Mongodb(_) => Ok(()),
             Self::Postgres(conn) => conn.close().await,
         }
     }
@@ -163,10 +188,18 @@ impl OpenTransaction {
 }
 
 /// Keeps handlers waiting.
-pub(crate) struct Gate(Session);
+pub(crate) enum Gate<'a> {
+    /// In the server.
+    Lock(Session),
+    /// On the way to it.
+    Proxy(&'a Proxy),
+}
 
-impl Gate {
+impl Gate<'_> {
     pub(crate) async fn open(self) {
-        self.0.close().await.expect("the connection ends");
+        match self {
+            Self::Lock(session) => session.close().await.expect("the connection ends"),
+            Self::Proxy(proxy) => proxy.close_gate(false),
+        }
     }
 }

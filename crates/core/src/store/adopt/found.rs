@@ -72,10 +72,10 @@ impl Adopt {
         self.set.iter().map(|(column, _)| !nullable(column)).collect()
     }
 
-    /// What the mapping lacks, one line each. An error breaks the promise, or keeps anything from being written. `quote` is
-    /// what the database puts around a name.
+    /// What the mapping lacks, one line each. An error breaks the promise, or keeps anything from being written.
+    /// `create_key` is what to run where a unique key is missing, such as [`Adopt::create_key`].
     #[must_use]
-    pub fn judge(&self, found: &FoundTable, usage: AdoptedUse, quote: char) -> Vec<Finding> {
+    pub fn judge(&self, found: &FoundTable, usage: AdoptedUse, create_key: &str) -> Vec<Finding> {
         let subject = format!("adopted table {self}");
         let error = |detail: String| Finding::error(&subject, detail);
         let has = |name: &str| found.columns.iter().find(|column| column.name == name);
@@ -93,7 +93,7 @@ impl Adopt {
                 self.message_id
             )));
         }
-        findings.extend(self.judge_key(found, usage, quote).into_iter().map(error));
+        findings.extend(self.judge_key(found, usage, create_key).into_iter().map(error));
         findings.extend(self.judge_columns(found, usage).into_iter().map(error));
         findings.extend(self.misfit(found).map(error));
         for column in &found.columns {
@@ -120,17 +120,9 @@ impl Adopt {
         findings
     }
 
-    fn judge_key(&self, found: &FoundTable, usage: AdoptedUse, quote: char) -> Vec<String> {
+    fn judge_key(&self, found: &FoundTable, usage: AdoptedUse, create_key: &str) -> Vec<String> {
         let Some(key) = self.key(found) else {
-            let columns = [Some(&self.message_id), self.consumer.as_ref(), self.tenant.as_ref()];
-            let columns: Vec<_> =
-                columns.into_iter().flatten().map(|column| format!("{quote}{column}{quote}")).collect();
-            return vec![format!(
-                "no unique key tells copies of a message. Create one: CREATE UNIQUE INDEX {}_once ON {} ({})",
-                self.table,
-                self.quoted(quote),
-                columns.join(", ")
-            )];
+            return vec![format!("no unique key tells copies of a message. Create one: {create_key}")];
         };
         let mut problems = Vec::new();
         let key_list = key.join(", ");
@@ -304,7 +296,7 @@ mod tests {
     }
 
     fn errors(adopt: &Adopt, found: &FoundTable, usage: AdoptedUse) -> Vec<String> {
-        let findings = adopt.judge(found, usage, '"');
+        let findings = adopt.judge(found, usage, &adopt.create_key('"'));
         findings.into_iter().filter(|f| f.level == FindingLevel::Error).map(|f| f.detail).collect()
     }
 
@@ -383,7 +375,7 @@ mod tests {
     #[test]
     fn what_the_mapping_lacks_is_said_in_one_line_each() {
         let adopt = Adopt::table("inbox", "id").unwrap();
-        let findings = adopt.judge(&found(&["id"], &[&["id"]]), ONE, '"');
+        let findings = adopt.judge(&found(&["id"], &[&["id"]]), ONE, "");
         let levels: Vec<_> = findings.iter().map(|f| f.level).collect();
         use FindingLevel::{Ok as Fine, Warning};
         assert_eq!(levels, [Fine, Warning, Warning, Warning]);

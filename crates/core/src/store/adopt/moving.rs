@@ -88,14 +88,14 @@ pub struct CopiedPage {
 /// How a switch ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Switched {
-    /// The rest is copied, so many receipts, and the table has this name now.
+    /// The rest is copied, so many receipts, and the table has this name now, which may be the old one.
     Now {
         /// Receipts written.
         written: u64,
-        /// The table's new name.
+        /// The table's name.
         name: String,
     },
-    /// That was done before: the table has its new name.
+    /// That was done before.
     Before,
 }
 
@@ -104,7 +104,7 @@ pub trait Adopting: Store {
     /// Looks at the definition of the adopted table and says what the mapping lacks. Nothing if no table is adopted.
     fn check_adopted(&self, usage: AdoptedUse) -> impl Future<Output = StoreResult<Vec<Finding>>> + Send;
 
-    /// Whether the table has its other name already: see [`Adopting::switch_receipts`].
+    /// Whether the table has its other name already, or takes no more writes: see [`Adopting::switch_receipts`].
     fn is_switched(&self, adopt: &Adopt) -> impl Future<Output = StoreResult<bool>> + Send;
 
     /// Copies one page of receipts into oncebox's own table, each with its own time. Safe
@@ -116,6 +116,7 @@ pub trait Adopting: Store {
     ) -> impl Future<Output = StoreResult<CopiedPage>> + Send;
 
     /// Keeps everybody from writing to the table, copies what is missing, and gives the table another name (its own, and
-    /// `_adopted`), so that who still writes to it fails and rolls back instead of slipping a copy past the new one.
+    /// `_adopted`), so that who still writes to it fails and rolls back instead of slipping a copy past the new one. In a database
+    /// where that would stop nobody, because a write makes the table, it keeps its name and takes no more writes.
     fn switch_receipts(&self, from: CopyFrom<'_>) -> impl Future<Output = StoreResult<Switched>> + Send;
 }

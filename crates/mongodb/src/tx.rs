@@ -1,0 +1,220 @@
+//! What handlers get: the open transaction, with which the natural code is the right code.
+
+mod operation;
+mod writes;
+
+use std::fmt;
+
+use mongodb::bson::Document;
+use mongodb::error::{ErrorKind, Result};
+use mongodb::{ClientSession, Collection, Database};
+use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
+
+use crate::classify::{Context, class_of_driver, said};
+use crate::counter;
+pub use operation::{Operation, TxCollection};
+use writes::Writes;
+pub(crate) use writes::refused;
+
+/// An open transaction, as handlers see it.
+///
+/// Every operation on a collection that comes from here is part of the transaction, so nobody can forget to pass the session.
+///
+/// ```no_run
+/// use oncebox::mongodb::MongoTx;
+/// use mongodb::bson::doc;
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Order { sku: String, qty: i32 }
+///
+/// async fn deduct(tx: &mut MongoTx, order: Order) -> oncebox::Result {
+///     let stock = doc! { "_id": &order.sku };
+///     tx.collection::<Order>("orders").insert_one(&order).await?;
+///     tx.collection::<Order>("stock").update_one(stock, doc! { "$inc": { "on_hand": -order.qty } }).await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// An error of an operation ends the transaction on the server, whatever the handler does about it: return it.
+pub struct MongoTx {
+    pub(crate) session: ClientSession,
+    pub(crate) database: Database,
+    /// Writes that are sent before the next operation that waits for an answer, and at the end.
+    later: Writes,
+    /// Events that are written at the end. `None`: the transaction is somebody else's, who would not know.
+    events: Option<Vec<Document>>,
+    /// Why the transaction is over on the server, although its handler may go on.
+    ended: Option<(ErrorClass, String)>,
+    /// Whether a handler has had the session in its hands.
+    lent: bool,
+    /// Whether an operation has begun whose answer has not come.
+    unanswered: bool,
+    /// Whether one was dropped so.
+    dropped: bool,
+}
+
+impl fmt::Debug for MongoTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MongoTx").field("database", &self.database.name()).finish_non_exhaustive()
+    }
+}
+
+impl MongoTx {
+    /// A transaction of the application's own, for a claim or an event in it: `session` has one open, and whoever owns
+    /// it commits it, with a write concern of majority, also if the message was a duplicate: only then is the receipt that was
+    /// found there for good.
+    ///
+    /// What was queued with [`TxCollection::insert_later`] and its like is sent by [`MongoTx::flush`].
+    #[must_use]
+    pub fn new(session: ClientSession, database: Database) -> Self {
+        Self {
+            session,
+            database,
+            later: Writes::default(),
+            events: None,
+            ended: None,
+            lent: false,
+            unanswered: false,
+            dropped: false,
+        }
+    }
+
+    /// One that is committed by the store, and so can write its events at the end.
+    pub(crate) fn of_store(session: ClientSession, database: Database) -> Self {
+        Self { events: Some(Vec::new()), ..Self::new(session, database) }
+    }
+
+    /// A collection of the application's database, inside the transaction.
+    pub fn collection<T: Send + Sync>(&mut self, name: &str) -> TxCollection<'_, T> {
+        TxCollection::new(self.database.collection(name), self)
+    }
+
+    /// The driver's own database and session, for what is not offered here. Pass the session to every operation. Whatever was
+    /// queued must be sent first, with [`MongoTx::flush`]. Neither commit nor abort: the batch would fail.
+    pub fn parts(&mut self) -> (&Database, &mut ClientSession) {
+        self.lent = true;
+        (&self.database, &mut self.session)
+    }
+
+    /// Gives the session back, for the owner of a transaction to commit.
+    #[must_use]
+    pub fn into_session(self) -> ClientSession {
+        self.session
+    }
+
+    /// Sends the writes that were queued, grouped into as few commands as their order allows.
+    ///
+    /// # Errors
+    /// The first write that the server refuses. It ends the transaction.
+    pub async fn flush(&mut self) -> Result<()> {
+        if self.later.is_empty() {
+            return Ok(());
+        }
+        let later = std::mem::take(&mut self.later);
+        self.starting();
+        let sent = later.send(&self.database, &mut self.session).await;
+        self.note(&sent);
+        sent
+    }
+
+    /// An operation begins. If the one before it was dropped, nobody knows what became of it, and no later success heals that.
+    pub(crate) fn starting(&mut self) {
+        self.dropped |= self.unanswered;
+        self.unanswered = true;
+    }
+
+    /// Its answer has come.
+    pub(crate) fn answered(&mut self) {
+        self.unanswered = false;
+    }
+
+    /// Its answer has come. An error has ended the transaction.
+    pub(crate) fn note<T>(&mut self, outcome: &Result<T>) {
+        self.answered();
+        if let Err(error) = outcome
+            && self.ended.is_none()
+        {
+            self.ended = Some((class_of_driver(error), said(error)));
+        }
+    }
+
+    /// Whether something was in the way of an operation.
+    pub(crate) fn was_refused(&self) -> bool {
+        matches!(self.ended, Some((ErrorClass::Transient, _)))
+    }
+
+    /// Writes events, now or at the end.
+    pub(crate) async fn write_events(&mut self, events: Vec<Document>) -> StoreResult<()> {
+        match &mut self.events {
+            Some(queued) => {
+                queued.extend(events);
+                Ok(())
+            }
+            None => {
+                self.starting();
+                let written = insert_events(&self.database, &mut self.session, events).await;
+                self.answered();
+                written
+            }
+        }
+    }
+
+    /// Everything that has to be there before the commit. The error says if the handler has ended the transaction.
+    pub(crate) async fn finish(&mut self) -> StoreResult<()> {
+        let doing = "committing";
+        if let Some((class, error)) = self.ended.take() {
+            let why = format!(
+                "an operation has failed, and that ended the transaction; the handler must not go on after it. It was: {error}"
+            );
+            return Err(StoreError::new(class, doing, why));
+        }
+        if self.dropped || self.unanswered {
+            return Err(StoreError::new(
+                ErrorClass::Failed,
+                doing,
+                "an operation of the handler was dropped before its answer came, by a time-out or a `select!`: nobody knows \
+                 whether it is part of the transaction. Let operations end",
+            ));
+        }
+        if self.lent && !self.is_open().await {
+            return Err(StoreError::new(
+                ErrorClass::Failed,
+                doing,
+                "the handler has ended the transaction that oncebox began. If it has committed it, the receipts of the batch \
+                 and what stood before are committed, and what came after is lost: leave the commit to oncebox",
+            ));
+        }
+        self.flush().await.context_of_user("sending the writes that were queued")?;
+        match self.events.as_mut().map(std::mem::take) {
+            Some(events) if !events.is_empty() => {
+                insert_events(&self.database, &mut self.session, events).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the session has a transaction open. The driver only says so when it is asked to begin another one.
+    pub(crate) async fn is_open(&mut self) -> bool {
+        match self.session.start_transaction().await {
+            Err(error) => matches!(error.kind.as_ref(), ErrorKind::Transaction { .. }),
+            Ok(()) => {
+                if let Err(error) = self.session.abort_transaction().await {
+                    tracing::debug!(%error, "an empty transaction was not aborted");
+                }
+                false
+            }
+        }
+    }
+}
+
+async fn insert_events(
+    database: &Database,
+    session: &mut ClientSession,
+    mut events: Vec<Document>,
+) -> StoreResult<()> {
+    let first = counter::draw(database, counter::OUTBOX, events.len()).await?;
+    for (event, seq) in events.iter_mut().zip(first..) {
+        event.insert("_id", seq);
+    }
+    let outbox: Collection<Document> = database.collection("oncebox_outbox");
+    outbox.insert_many(events).session(session).await.context("writing events")?;
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! What `oncebox check` finds.
+
+use std::time::Duration;
+
+use mongodb::IndexModel;
+use mongodb::bson::{Document, doc};
+use mongodb::options::IndexOptions;
+use oncebox_core::store::{Check, Finding, FindingLevel};
+use oncebox_mongodb::TemporaryMongo;
+
+use super::support::{Verdict, database, server};
+
+fn of<'f>(findings: &'f [Finding], subject: &str) -> Option<&'f Finding> {
+    findings.iter().find(|finding| finding.subject == subject)
+}
+
+#[tokio::test]
+async fn a_replica_set_is_fit() -> Verdict {
+    let at = database().await;
+    at.store().ping().await?;
+    let findings = at.store().check().await?;
+    let errors: Vec<_> = findings.iter().filter(|finding| finding.level == FindingLevel::Error).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    for subject in [
+        "server role",
+        "replica set",
+        "members",
+        "version",
+        "featureCompatibilityVersion",
+        "transactionLifetimeLimitSeconds",
+        "default write concern",
+        "storage engine",
+        "rights",
+        "clock",
+        "schema",
+    ] {
+        assert!(of(&findings, subject).is_some(), "nothing about {subject}: {findings:?}");
+    }
+    assert_eq!(of(&findings, "schema").map(|finding| finding.level), Some(FindingLevel::Ok));
+    assert_eq!(of(&findings, "TTL indexes"), None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_database_without_collections_is_told() -> Verdict {
+    let at = TemporaryMongo::empty(&server()).await;
+    let findings = at.store().check().await?;
+    let schema = of(&findings, "schema").ok_or("nothing about the schema")?;
+    assert_eq!(schema.level, FindingLevel::Error);
+    assert!(schema.detail.contains("oncebox migrate"), "{}", schema.detail);
+    Ok(())
+}
+
+/// It deletes while the consumer is down.
+#[tokio::test]
+async fn a_ttl_index_is_told() -> Verdict {
+    let at = database().await;
+    let options =
+        IndexOptions::builder().expire_after(Duration::from_secs(86_400)).name("gone".to_owned()).build();
+    let index = IndexModel::builder().keys(doc! { "processed_at": 1 }).options(options).build();
+    at.database().await.collection::<Document>("oncebox_inbox").create_index(index).await?;
+    let findings = at.store().check().await?;
+    let found = of(&findings, "TTL indexes").ok_or("nothing about the index")?;
+    assert_eq!(found.level, FindingLevel::Warning);
+    assert!(found.detail.starts_with("oncebox_inbox.gone "), "{}", found.detail);
+    Ok(())
+}
+
+/// A schema of a later oncebox.
+#[tokio::test]
+async fn a_newer_schema_is_told() -> Verdict {
+    let at = database().await;
+    at.database().await.collection::<Document>("oncebox_migrations").insert_one(doc! { "_id": 99 }).await?;
+    let findings = at.store().check().await?;
+    assert_eq!(of(&findings, "schema").map(|finding| finding.level), Some(FindingLevel::Warning));
+    Ok(())
+}
