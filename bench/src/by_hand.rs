@@ -9,13 +9,18 @@ use rdkafka::message::{Headers, Message};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::contestant::Job;
-use crate::server::{Mysql, Postgres, Server, Update, is_mysql};
+use crate::server::{Server, Update, on_server};
 
 pub(crate) async fn run(job: Job) -> Result<()> {
-    if is_mysql(&job.store) { run_on::<Mysql>(job).await } else { run_on::<Postgres>(job).await }
+    on_server!(&job.store, S => run_on::<S>(&job, false).await)
 }
 
-async fn run_on<S: Server>(job: Job) -> Result<()> {
+/// The same without a transaction.
+pub(crate) async fn run_in_two_steps(job: Job) -> Result<()> {
+    on_server!(&job.store, S => run_on::<S>(&job, true).await)
+}
+
+async fn run_on<S: Server>(job: &Job, in_two_steps: bool) -> Result<()> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &job.brokers)
         .set("group.id", &job.consumer)
@@ -36,7 +41,11 @@ async fn run_on<S: Server>(job: Job) -> Result<()> {
         let id = std::str::from_utf8(id)?;
         let update: Update = serde_json::from_slice(message.payload().context("a tombstone")?)?;
 
-        server.apply_by_hand(id, &update).await?;
+        if in_two_steps {
+            server.apply_in_two_steps(id, &update).await?;
+        } else {
+            server.apply_by_hand(id, &update).await?;
+        }
 
         handled += 1;
         if handled.is_multiple_of(1_000) {

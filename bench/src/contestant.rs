@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use tokio::process::{Child, Command};
 
-use crate::server::{Mysql, Postgres, Server, is_mysql};
+use crate::server::{Server, on_server};
 
 /// What a contestant of this binary works on.
 #[derive(Debug, Args)]
@@ -30,21 +30,37 @@ pub(crate) struct Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contestant {
     ByHand,
+    TwoSteps,
     RustHandler,
     RustSql,
+    RustLater,
     Each,
     Batch,
 }
 
 impl Contestant {
-    pub(crate) const ALL: [Self; 5] =
+    pub(crate) const ON_SQL: [Self; 5] =
         [Self::ByHand, Self::RustHandler, Self::RustSql, Self::Each, Self::Batch];
+    pub(crate) const ON_MONGODB: [Self; 6] =
+        [Self::ByHand, Self::TwoSteps, Self::RustHandler, Self::RustLater, Self::Each, Self::Batch];
+
+    /// Those that take part on the server with this URL.
+    pub(crate) fn on(server: &str) -> &'static [Self] {
+        on_server!(server, S => S::CONTESTANTS)
+    }
+
+    /// Whether it waits for a round trip per message.
+    pub(crate) fn is_slow(self) -> bool {
+        matches!(self, Self::ByHand | Self::TwoSteps)
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ByHand => "one transaction per message, by hand",
+            Self::TwoSteps => "receipt, then effects, no transaction",
             Self::RustHandler => "oncebox, Rust handler per message",
             Self::RustSql => "oncebox, Rust, sql_each",
+            Self::RustLater => "oncebox, Rust, queued writes",
             Self::Each => "oncebox run, each",
             Self::Batch => "oncebox run, batch",
         }
@@ -55,7 +71,8 @@ impl Contestant {
         let mut command = match self {
             Self::ByHand => myself("by-hand", job)?,
             Self::RustHandler => myself("rust-handler", job)?,
-            Self::RustSql => myself("rust-sql", job)?,
+            Self::TwoSteps => myself("two-steps", job)?,
+            Self::RustSql | Self::RustLater => myself("rust-grouped", job)?,
             Self::Each => daemon_with(daemon, folder, job, &each(job))?,
             Self::Batch => daemon_with(daemon, folder, job, &batch(job))?,
         };
@@ -71,16 +88,14 @@ fn myself(subcommand: &str, job: &Job) -> Result<Command> {
     Ok(command)
 }
 
-/// The effect in SQL, per message.
+/// The effect for the daemon, per message.
 fn each(job: &Job) -> String {
-    let statements = if is_mysql(&job.store) { Mysql::EACH } else { Postgres::EACH };
-    format!("each = {statements:?}")
+    on_server!(&job.store, S => S::each())
 }
 
 /// And per batch.
 fn batch(job: &Job) -> String {
-    let statements = if is_mysql(&job.store) { Mysql::BATCH } else { Postgres::BATCH };
-    format!("batch = {statements:?}")
+    on_server!(&job.store, S => S::batch())
 }
 
 fn daemon_with(daemon: &Path, folder: &Path, job: &Job, handler: &str) -> Result<Command> {

@@ -34,8 +34,10 @@ enum Command {
     ByHand(contestant::Job),
     /// A contestant: an oncebox handler in Rust.
     RustHandler(contestant::Job),
-    /// A contestant: an oncebox inbox in Rust with a handler in SQL.
-    RustSql(contestant::Job),
+    /// A contestant: the receipt, then the effect, without a transaction.
+    TwoSteps(contestant::Job),
+    /// A contestant: an oncebox inbox in Rust whose handler sends what it writes in groups.
+    RustGrouped(contestant::Job),
 }
 
 #[tokio::main]
@@ -46,6 +48,7 @@ async fn main() -> anyhow::Result<()> {
         Command::HotRows(args) => hot_rows::run(args).await,
         Command::ByHand(job) => by_hand::run(job).await,
         Command::RustHandler(job) => rust_handler::run(job).await,
-        Command::RustSql(job) => rust_handler::run_sql(job).await,
+        Command::TwoSteps(job) => by_hand::run_in_two_steps(job).await,
+        Command::RustGrouped(job) => rust_handler::run_grouped(job).await,
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::contestant::{Contestant, Job};
-use crate::server::{Mysql, Postgres, Server, is_mysql};
+use crate::server::{Server, on_server};
 use crate::workload;
 
 /// What one run showed.
@@ -30,11 +30,7 @@ pub(crate) async fn run(
     direct_store: &str,
     records: u64,
 ) -> Result<Run> {
-    if is_mysql(direct_store) {
-        run_on::<Mysql>(contestant, daemon, folder, job, direct_store, records).await
-    } else {
-        run_on::<Postgres>(contestant, daemon, folder, job, direct_store, records).await
-    }
+    on_server!(direct_store, S => run_on::<S>(contestant, daemon, folder, job, direct_store, records).await)
 }
 
 async fn run_on<S: Server>(

@@ -17,7 +17,7 @@ pub(crate) struct Compare {
     /// The brokers.
     #[arg(long, env = "ONCEBOX_TEST_KAFKA")]
     brokers: String,
-    /// A superuser's URL of the server, `postgres://…` or `mysql://…`.
+    /// A superuser's URL of the server, `postgres://…`, `mysql://…` or `mongodb://…`.
     #[arg(long, env = "ONCEBOX_TEST_POSTGRES")]
     server: String,
     /// The `oncebox` binary.
@@ -48,11 +48,12 @@ pub(crate) async fn run(args: Compare) -> Result<()> {
         us => Some(proxy::start(server_address(&args.server)?, Duration::from_micros(us) / 2)?),
     };
 
-    let mut results: Vec<(Contestant, Vec<Run>)> = Contestant::ALL.iter().map(|c| (*c, Vec::new())).collect();
+    let contestants = Contestant::on(&args.server);
+    let mut results: Vec<(Contestant, Vec<Run>)> = contestants.iter().map(|c| (*c, Vec::new())).collect();
     for round in 1..=args.rounds {
         for (contestant, runs) in &mut results {
-            let (topic, records) = match contestant {
-                Contestant::ByHand => (&slow_topic, slow_records),
+            let (topic, records) = match *contestant {
+                contestant if contestant.is_slow() => (&slow_topic, slow_records),
                 // Its statements wait for a round trip each.
                 Contestant::RustHandler if between.is_some() => (&slow_topic, slow_records),
                 _ => (&fast_topic, args.records),

@@ -1,31 +1,22 @@
-//! The same effect as an oncebox handler in Rust, per message, and as one in SQL.
+//! The same effect as an oncebox handler in Rust: per message, and sent in groups.
 
 use anyhow::Result;
 use oncebox::Selector;
 use oncebox::kafka::Kafka;
-use oncebox::sql::SqlInbox;
 use oncebox::store::InboxStore;
 use oncebox::{BatchBounds, Inbox, Worker};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::contestant::Job;
-use crate::server::{Mysql, Postgres, Server, is_mysql};
+use crate::server::{Server, on_server};
 
 pub(crate) async fn run(job: Job) -> Result<()> {
-    if is_mysql(&job.store) {
-        apply(inbox::<Mysql>(&job).await?.each(Mysql::deduct), job).await
-    } else {
-        apply(inbox::<Postgres>(&job).await?.each(Postgres::deduct), job).await
-    }
+    on_server!(&job.store, S => apply(inbox::<S>(&job).await?.each(S::deduct), job).await)
 }
 
-/// The same statements as the daemon's.
-pub(crate) async fn run_sql(job: Job) -> Result<()> {
-    if is_mysql(&job.store) {
-        apply(inbox::<Mysql>(&job).await?.sql_each(Mysql::EACH).await?, job).await
-    } else {
-        apply(inbox::<Postgres>(&job).await?.sql_each(Postgres::EACH).await?, job).await
-    }
+/// Sent as the daemon would send it.
+pub(crate) async fn run_grouped(job: Job) -> Result<()> {
+    on_server!(&job.store, S => apply(S::grouped(inbox::<S>(&job).await?).await?, job).await)
 }
 
 async fn inbox<S: Server>(job: &Job) -> Result<Inbox<S::Store>> {

@@ -1,15 +1,18 @@
-//! The servers that the benchmark runs on: the same tables, the same effect, each in its own SQL.
+//! The servers that the benchmark runs on: the same tables, the same effect, each in its own language.
 
+mod mongodb;
 mod mysql;
 mod postgres;
 
 use std::future::Future;
 
-use anyhow::{Context, Result};
-use oncebox::Message;
-use oncebox::sql::SqlStore;
+use anyhow::{Context, Result, bail};
 use oncebox::store::InboxStore;
+use oncebox::{Inbox, Message, Worker};
 
+use crate::contestant::Contestant;
+
+pub(crate) use mongodb::Mongodb;
 pub(crate) use mysql::Mysql;
 pub(crate) use postgres::Postgres;
 
@@ -31,16 +34,22 @@ pub(crate) struct Applied {
 
 /// A connection to a server.
 pub(crate) trait Server: Sized + Send {
-    /// The effect in SQL, per message.
-    const EACH: [&'static str; 2];
-    /// The effect in SQL, per batch.
-    const BATCH: [&'static str; 2];
-
-    /// What is added to the URL of a database.
-    const URL_OPTIONS: &'static str = "";
+    /// Who takes part there.
+    const CONTESTANTS: &'static [Contestant];
 
     /// The store of oncebox there.
-    type Store: InboxStore + SqlStore;
+    type Store: InboxStore;
+
+    /// The effect for the daemon, per message: what stands in its configuration.
+    fn each() -> String;
+    /// And per batch.
+    fn batch() -> String;
+
+    /// The URL of a database on the server.
+    fn url(server: &str, name: &str) -> Result<String> {
+        let (base, _) = server.rsplit_once('/').context("the server's URL has no database")?;
+        Ok(format!("{base}/{name}"))
+    }
 
     fn connect(url: &str) -> impl Future<Output = Result<Self>> + Send;
     /// Makes a database.
@@ -56,6 +65,11 @@ pub(crate) trait Server: Sized + Send {
     fn applied(&mut self) -> impl Future<Output = Result<Applied>> + Send;
     /// What people write by hand: BEGIN, receipt, effect, COMMIT.
     fn apply_by_hand(&mut self, id: &str, update: &Update) -> impl Future<Output = Result<()>> + Send;
+    /// What people write where transactions are not usual: receipt, then effect.
+    fn apply_in_two_steps(&mut self, id: &str, update: &Update) -> impl Future<Output = Result<()>> + Send {
+        let _ = update;
+        async move { bail!("{id}: nobody works in two steps here") }
+    }
     /// The store, with its tables made.
     fn store(url: &str) -> impl Future<Output = Result<Self::Store>> + Send;
     /// The effect as a handler in Rust.
@@ -63,31 +77,60 @@ pub(crate) trait Server: Sized + Send {
         tx: &mut <Self::Store as oncebox::store::Store>::Conn,
         message: &Message,
     ) -> impl Future<Output = oncebox::Result> + Send;
+    /// The same effect in Rust, sent as the daemon would send it.
+    fn grouped(inbox: Inbox<Self::Store>) -> impl Future<Output = Result<Worker<Self::Store>>> + Send;
+}
+
+/// Does something with the kind of server that a URL names.
+macro_rules! on_server {
+    ($url:expr, $server:ident => $work:expr) => {
+        match $crate::server::Kind::of($url) {
+            $crate::server::Kind::Mongodb => {
+                type $server = $crate::server::Mongodb;
+                $work
+            }
+            $crate::server::Kind::Mysql => {
+                type $server = $crate::server::Mysql;
+                $work
+            }
+            $crate::server::Kind::Postgres => {
+                type $server = $crate::server::Postgres;
+                $work
+            }
+        }
+    };
+}
+pub(crate) use on_server;
+
+/// The kinds of servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mongodb,
+    Mysql,
+    Postgres,
+}
+
+impl Kind {
+    pub(crate) fn of(url: &str) -> Self {
+        match url.split("://").next() {
+            Some("mongodb") => Self::Mongodb,
+            Some("mysql") => Self::Mysql,
+            _ => Self::Postgres,
+        }
+    }
 }
 
 /// Makes a database with the business tables and returns its URL.
 pub(crate) async fn database(server: &str, name: &str) -> Result<String> {
-    if is_mysql(server) { make::<Mysql>(server, name).await } else { make::<Postgres>(server, name).await }
-}
-
-async fn make<S: Server>(server: &str, name: &str) -> Result<String> {
-    S::connect(server).await?.create(name).await?;
-    let (base, _) = server.rsplit_once('/').context("the server's URL has no database")?;
-    let url = format!("{base}/{name}{}", S::URL_OPTIONS);
-    S::connect(&url).await?.fill().await?;
-    Ok(url)
+    on_server!(server, S => {
+        S::connect(server).await?.create(name).await?;
+        let url = S::url(server, name)?;
+        S::connect(&url).await?.fill().await?;
+        Ok(url)
+    })
 }
 
 /// Removes a database of the benchmark.
 pub(crate) async fn drop_database(server: &str, name: &str) -> Result<()> {
-    if is_mysql(server) {
-        Mysql::connect(server).await?.drop(name).await
-    } else {
-        Postgres::connect(server).await?.drop(name).await
-    }
-}
-
-/// Which of the two a URL names.
-pub(crate) fn is_mysql(url: &str) -> bool {
-    url.starts_with("mysql://")
+    on_server!(server, S => S::connect(server).await?.drop(name).await)
 }

@@ -28,6 +28,8 @@ enum Part {
     Mariadb,
     /// The same on MySQL, if it can be had.
     Mysql,
+    /// The same on MongoDB.
+    Mongodb,
     /// Several partitions that update the same few rows.
     HotRows,
     /// The relay against a bare producer.
@@ -35,8 +37,12 @@ enum Part {
 }
 
 /// Where the inbox is compared.
-const SERVERS: [(Part, Service); 3] =
-    [(Part::Inbox, Service::Postgres), (Part::Mariadb, Service::Mariadb), (Part::Mysql, Service::Mysql)];
+const SERVERS: [(Part, Service); 4] = [
+    (Part::Inbox, Service::Postgres),
+    (Part::Mariadb, Service::Mariadb),
+    (Part::Mysql, Service::Mysql),
+    (Part::Mongodb, Service::Mongodb),
+];
 
 /// Round trips between process and database that are compared, in microseconds.
 const ROUND_TRIPS_US: [&str; 2] = ["0", "500"];

@@ -1,28 +1,46 @@
 //! MySQL and MariaDB.
 
-use anyhow::Result;
-use oncebox::Message;
+use anyhow::{Context, Result};
 use oncebox::mysql::MysqlStore;
+use oncebox::sql::SqlInbox;
+use oncebox::{Inbox, Message, Worker};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
 use super::{Applied, Server, Update};
+use crate::contestant::Contestant;
 
 pub(crate) struct Mysql(MySqlConnection);
 
-impl Server for Mysql {
-    const EACH: [&'static str; 2] = [
-        "UPDATE stock SET on_hand = on_hand - JSON_VALUE(:payload, '$.qty') WHERE sku = JSON_VALUE(:payload, '$.sku')",
-        "INSERT INTO ledger (message_id, sku, qty) VALUES (:id, JSON_VALUE(:payload, '$.sku'), JSON_VALUE(:payload, '$.qty'))",
-    ];
-    const BATCH: [&'static str; 2] = [
-        "UPDATE stock JOIN (SELECT JSON_VALUE(payload, '$.sku') AS sku, SUM(JSON_VALUE(payload, '$.qty')) AS qty FROM messages GROUP BY 1) AS d ON stock.sku = d.sku SET stock.on_hand = stock.on_hand - d.qty",
-        "INSERT INTO ledger (message_id, sku, qty) SELECT id, JSON_VALUE(payload, '$.sku'), JSON_VALUE(payload, '$.qty') FROM messages",
-    ];
+/// The effect in SQL, per message.
+const EACH: [&str; 2] = [
+    "UPDATE stock SET on_hand = on_hand - JSON_VALUE(:payload, '$.qty') WHERE sku = JSON_VALUE(:payload, '$.sku')",
+    "INSERT INTO ledger (message_id, sku, qty) VALUES (:id, JSON_VALUE(:payload, '$.sku'), JSON_VALUE(:payload, '$.qty'))",
+];
 
-    // MySQL would offer TLS, and larger packets stall in it on loopback.
-    const URL_OPTIONS: &'static str = "?ssl-mode=DISABLED";
+/// And per batch.
+const BATCH: [&str; 2] = [
+    "UPDATE stock JOIN (SELECT JSON_VALUE(payload, '$.sku') AS sku, SUM(JSON_VALUE(payload, '$.qty')) AS qty FROM messages GROUP BY 1) AS d ON stock.sku = d.sku SET stock.on_hand = stock.on_hand - d.qty",
+    "INSERT INTO ledger (message_id, sku, qty) SELECT id, JSON_VALUE(payload, '$.sku'), JSON_VALUE(payload, '$.qty') FROM messages",
+];
+
+impl Server for Mysql {
+    const CONTESTANTS: &'static [Contestant] = &Contestant::ON_SQL;
 
     type Store = MysqlStore;
+
+    fn each() -> String {
+        format!("each = {EACH:?}")
+    }
+
+    fn batch() -> String {
+        format!("batch = {BATCH:?}")
+    }
+
+    fn url(server: &str, name: &str) -> Result<String> {
+        let (base, _) = server.rsplit_once('/').context("the server's URL has no database")?;
+        // MySQL would offer TLS, and larger packets stall in it on loopback.
+        Ok(format!("{base}/{name}?ssl-mode=DISABLED"))
+    }
 
     async fn connect(url: &str) -> Result<Self> {
         Ok(Self(MySqlConnection::connect(url).await?))
@@ -92,6 +110,10 @@ impl Server for Mysql {
 
     async fn deduct(tx: &mut MySqlConnection, message: &Message) -> oncebox::Result {
         Ok(deduct(tx, message.id().as_str(), &message.json()?).await?)
+    }
+
+    async fn grouped(inbox: Inbox<MysqlStore>) -> Result<Worker<MysqlStore>> {
+        Ok(inbox.sql_each(EACH).await?)
     }
 }
 

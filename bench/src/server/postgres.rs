@@ -1,25 +1,40 @@
 //! PostgreSQL.
 
 use anyhow::Result;
-use oncebox::Message;
 use oncebox::postgres::PgStore;
+use oncebox::sql::SqlInbox;
+use oncebox::{Inbox, Message, Worker};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::{Applied, Server, Update};
+use crate::contestant::Contestant;
 
 pub(crate) struct Postgres(PgConnection);
 
+/// The effect in SQL, per message.
+const EACH: [&str; 2] = [
+    "UPDATE stock SET on_hand = on_hand - (:payload->>'qty')::int WHERE sku = :payload->>'sku'",
+    "INSERT INTO ledger (message_id, sku, qty) VALUES (:id, :payload->>'sku', (:payload->>'qty')::int)",
+];
+
+/// And per batch.
+const BATCH: [&str; 2] = [
+    "UPDATE stock SET on_hand = on_hand - d.qty FROM (SELECT payload->>'sku' AS sku, sum((payload->>'qty')::int) AS qty FROM messages GROUP BY 1) AS d WHERE stock.sku = d.sku",
+    "INSERT INTO ledger (message_id, sku, qty) SELECT id, payload->>'sku', (payload->>'qty')::int FROM messages",
+];
+
 impl Server for Postgres {
-    const EACH: [&'static str; 2] = [
-        "UPDATE stock SET on_hand = on_hand - (:payload->>'qty')::int WHERE sku = :payload->>'sku'",
-        "INSERT INTO ledger (message_id, sku, qty) VALUES (:id, :payload->>'sku', (:payload->>'qty')::int)",
-    ];
-    const BATCH: [&'static str; 2] = [
-        "UPDATE stock SET on_hand = on_hand - d.qty FROM (SELECT payload->>'sku' AS sku, sum((payload->>'qty')::int) AS qty FROM messages GROUP BY 1) AS d WHERE stock.sku = d.sku",
-        "INSERT INTO ledger (message_id, sku, qty) SELECT id, payload->>'sku', (payload->>'qty')::int FROM messages",
-    ];
+    const CONTESTANTS: &'static [Contestant] = &Contestant::ON_SQL;
 
     type Store = PgStore;
+
+    fn each() -> String {
+        format!("each = {EACH:?}")
+    }
+
+    fn batch() -> String {
+        format!("batch = {BATCH:?}")
+    }
 
     async fn connect(url: &str) -> Result<Self> {
         Ok(Self(PgConnection::connect(url).await?))
@@ -88,6 +103,10 @@ impl Server for Postgres {
 
     async fn deduct(tx: &mut PgConnection, message: &Message) -> oncebox::Result {
         Ok(deduct(tx, message.id().as_str(), &message.json()?).await?)
+    }
+
+    async fn grouped(inbox: Inbox<PgStore>) -> Result<Worker<PgStore>> {
+        Ok(inbox.sql_each(EACH).await?)
     }
 }
 
