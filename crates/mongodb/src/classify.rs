@@ -16,6 +16,8 @@ use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 pub(crate) const DUPLICATE_KEY: i32 = 11000;
 /// Another transaction has written the document, and is open or has committed since we began.
 pub(crate) const WRITE_CONFLICT: i32 = 112;
+/// The collection of this name is not the one that the command means.
+pub(crate) const OTHER_COLLECTION: i32 = 361;
 /// The server does not know the transaction: it was ended by an error before, took too long, or its primary is gone.
 pub(crate) const NO_SUCH_TRANSACTION: i32 = 251;
 
@@ -96,13 +98,13 @@ pub(crate) fn class_of_code(code: i32) -> ErrorClass {
         43 | 237 | 11601 => ErrorClass::Transient,
         // A right is missing, or the user may not log in.
         11 | 13 | 18 | 31 | 33 | 334 => ErrorClass::Environment,
-        // Names that are not there: a collection, a command, a stage; a view; something this server cannot do in a transaction,
+        // Names that are not there, or mean something else now: a collection, a command, a stage; a view; something this server cannot do in a transaction,
         // or a server that stands alone.
-        20 | 26 | 59 | 73 | 115 | 166 | 167 | 235 | 263 | 40324 | 40415 | 72 | 79 | 93 => {
+        20 | 26 | 59 | 73 | 115 | 166 | 167 | 235 | 263 | 40324 | 40415 | 72 | 79 | 93 | OTHER_COLLECTION => {
             ErrorClass::Environment
         }
         // The disk is full, or the data are damaged. Giving messages up one by one would hide it.
-        39 | 14031 | 4890 | 361 | 101 => ErrorClass::Environment,
+        39 | 14031 | 4890 | 101 => ErrorClass::Environment,
         // The rest counts as an attempt of the message: a key that is there already, a validator, values that do not fit. That
         // includes an operation that took too long (50): a message that makes it so would block its partition forever.
         _ => ErrorClass::Failed,

@@ -20,6 +20,7 @@
 //! # }
 //! ```
 
+mod collections;
 mod commands;
 mod compile;
 mod emission;
@@ -45,6 +46,7 @@ use oncebox_core::message::Message;
 
 use crate::store::MongoStore;
 use crate::tx::MongoTx;
+use collections::Collections;
 use compile::Compiler;
 pub use error::{BadOperation, OperationsError};
 pub use oncebox_sql::PayloadKind;
@@ -139,6 +141,7 @@ pub struct OperationsHandler {
     operations: Vec<Operation>,
     standing: Standing,
     wanted: Wanted,
+    collections: Collections,
 }
 
 impl fmt::Debug for OperationsHandler {
@@ -157,10 +160,10 @@ impl OperationsHandler {
     /// [`ErrorClass::Environment`](oncebox_core::store::ErrorClass::Environment): it may be mended, and is worth another try.
     pub async fn prepare(store: &MongoStore, operations: Operations) -> Result<Self, OperationsError> {
         let Operations { list, standing } = operations;
-        probe::probe(store, &list).await?;
+        let collections = probe::probe(store, &list).await?;
         let (Standing::Each(payload) | Standing::Batch(payload)) = standing;
         let wanted = Wanted::of(&list, payload);
-        Ok(Self { store: store.clone(), operations: list, standing, wanted })
+        Ok(Self { store: store.clone(), operations: list, standing, wanted, collections })
     }
 }
 

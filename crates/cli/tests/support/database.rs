@@ -176,6 +176,13 @@ impl Database {
         self.number(&found).await > 0
     }
 
+    pub(crate) async fn rename(&self, table: &str, to: &str) {
+        if let Pool::Mongodb(db) = &self.pool {
+            return db.rename(table, to).await;
+        }
+        self.execute(&format!("ALTER TABLE {table} RENAME TO {to}")).await;
+    }
+
     /// Makes all receipts two hours older.
     pub(crate) async fn age_receipts(&self) {
         if let Pool::Mongodb(db) = &self.pool {

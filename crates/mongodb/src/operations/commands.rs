@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use mongodb::bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
+use mongodb::bson::raw::cstr;
+use mongodb::bson::{Binary, RawArrayBuf, RawDocumentBuf, rawdoc};
 use oncebox_sql::RowRule;
 
 /// A command ends at 16 MB with all that is in it.
@@ -70,18 +71,22 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// As it is sent.
-    pub(super) fn to_raw(&self) -> RawDocumentBuf {
+    /// As it is sent, to the collection of this identity if it is known.
+    pub(super) fn to_raw(&self, id: Option<Binary>) -> RawDocumentBuf {
         let mut writes = RawArrayBuf::new();
         for write in &self.writes {
             writes.push(write.clone());
         }
         let collection = self.collection.as_str();
-        match self.verb {
+        let mut command = match self.verb {
             Verb::Insert => rawdoc! { "insert": collection, "documents": writes, "ordered": true },
             Verb::Update => rawdoc! { "update": collection, "updates": writes, "ordered": true },
             Verb::Delete => rawdoc! { "delete": collection, "deletes": writes, "ordered": true },
+        };
+        if let Some(id) = id {
+            command.append(cstr!("collectionUUID"), id);
         }
+        command
     }
 
     fn has_room(&self, bytes: usize) -> bool {

@@ -26,7 +26,7 @@ impl Blame<'_> {
         origin.and_then(|origin| origin.message).or(only)
     }
 
-    fn operation(&self, number: usize) -> String {
+    pub(super) fn operation(&self, number: usize) -> String {
         let name = self.operations.get(number).map(Operation::name).unwrap_or_default();
         format!("operation {} ({name})", number + 1)
     }
@@ -41,6 +41,11 @@ impl Blame<'_> {
     pub(super) fn refused(&self, operation: usize, origin: Option<&Origin>, error: &Error) -> Failure {
         let doing = self.operation(operation);
         let error = StoreError::new(class_of_driver(error), doing, said(error));
+        Failure { at: self.message(origin), error: error.into() }
+    }
+
+    /// The database is not as it was: the first message of the command is as good as any other to see whether it is again.
+    pub(super) fn of_database(&self, origin: Option<&Origin>, error: StoreError) -> Failure {
         Failure { at: self.message(origin), error: error.into() }
     }
 

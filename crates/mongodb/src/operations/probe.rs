@@ -6,27 +6,31 @@
 
 use std::collections::HashMap;
 
-use futures_util::TryStreamExt;
 use mongodb::bson::doc;
 use mongodb::error::{Error, ErrorKind};
 use mongodb::results::{CollectionSpecification, CollectionType};
 use oncebox_core::store::{ErrorClass, StoreError};
 
+use super::collections::{Collections, listed};
 use super::error::{BadOperation, OperationsError};
 use super::operation::{Action, Operation};
-use crate::classify::{Context, class_of_driver};
+use crate::classify::class_of_driver;
 use crate::store::MongoStore;
 
 const DOING: &str = "checking the operations of a handler";
 /// The server does not know an expression, or a stage. What is filled in has no part in it.
 const UNKNOWN: [i32; 2] = [168, 40324];
 
-/// Everything that the database refuses.
-pub(super) async fn probe(store: &MongoStore, operations: &[Operation]) -> Result<(), OperationsError> {
-    let collections = collections(store).await?;
+/// The collections that are written, or everything that the database refuses.
+pub(super) async fn probe(
+    store: &MongoStore,
+    operations: &[Operation],
+) -> Result<Collections, OperationsError> {
+    let found = listed(store, doc! {}, DOING).await?.into_iter();
+    let found: HashMap<_, _> = found.map(|collection| (collection.name.clone(), collection)).collect();
     let (mut bad, mut lacking) = (Vec::new(), 0);
     for (operation, number) in operations.iter().zip(1..) {
-        let missing = operation.collection().and_then(|name| unfit(name, collections.get(name)));
+        let missing = operation.collection().and_then(|name| unfit(name, found.get(name)));
         let refused = match missing {
             Some((reason, is_missing)) => Some((reason, is_missing)),
             None => refused(store, operation).await?,
@@ -37,7 +41,7 @@ pub(super) async fn probe(store: &MongoStore, operations: &[Operation]) -> Resul
         }
     }
     if bad.is_empty() {
-        return Ok(());
+        return Ok(Collections::of(operations.iter().filter_map(Operation::collection), &found));
     }
     let all_lacking = lacking == bad.len();
     let wrong = OperationsError::Operations(bad);
@@ -45,14 +49,6 @@ pub(super) async fn probe(store: &MongoStore, operations: &[Operation]) -> Resul
         return Err(StoreError::new(ErrorClass::Environment, DOING, wrong).into());
     }
     Err(wrong)
-}
-
-async fn collections(
-    store: &MongoStore,
-) -> Result<HashMap<String, CollectionSpecification>, OperationsError> {
-    let listed = async { store.inner.aside.list_collections().await?.try_collect::<Vec<_>>().await };
-    let listed = listed.await.context_of_user(DOING)?;
-    Ok(listed.into_iter().map(|collection| (collection.name.clone(), collection)).collect())
 }
 
 /// Why a collection will not do, and whether it is only missing.

@@ -12,8 +12,9 @@ use super::OperationsHandler;
 use super::commands::{Commands, Expect, Origin, Verb, Write};
 use super::failure::Blame;
 use super::operation::{Action, Standing};
+use crate::classify::{OTHER_COLLECTION, code_of};
 use crate::store::MongoStore;
-use crate::tx::MongoTx;
+use crate::tx::{MongoTx, refused};
 
 /// The messages of a batch travel to the server in one command, which ends at 16 MB.
 const MAX_MESSAGES_BYTES: usize = 15 * 1024 * 1024;
@@ -24,6 +25,7 @@ const READING: [&str; 3] = ["$lookup", "$graphLookup", "$unionWith"];
 
 /// What a batch has to do, and what of it is not done yet.
 struct Batch<'b> {
+    handler: &'b OperationsHandler,
     fresh: &'b [Message],
     blame: Blame<'b>,
     payload: PayloadKind,
@@ -39,8 +41,8 @@ pub(super) async fn run(
     let operations = handler.operations.as_slice();
     let blame = Blame { operations, messages: fresh.len() };
     let (Standing::Each(payload) | Standing::Batch(payload)) = handler.standing;
-    let mut batch =
-        Batch { fresh, blame, payload, commands: Commands::new(fresh.len() == 1), events: Vec::new() };
+    let commands = Commands::new(fresh.len() == 1);
+    let mut batch = Batch { handler, fresh, blame, payload, commands, events: Vec::new() };
     let rows = rows(handler, fresh)?;
     match handler.standing {
         Standing::Each(_) => {
@@ -164,11 +166,18 @@ impl Batch<'_> {
         let commands = std::mem::replace(&mut self.commands, Commands::new(self.fresh.len() == 1));
         for command in commands.into_list() {
             let MongoTx { database, session, .. } = tx;
-            let answer = database.run_raw_command(command.to_raw()).session(session).await;
+            let written = command.to_raw(self.handler.collections.id(&command.collection));
+            let answer = database.run_raw_command(written).session(session).await;
             tx.note(&answer);
             let origin = command.origins.first().copied();
             let alone = origin.as_ref().filter(|_| command.origins.len() == 1);
             let number = origin.map_or(0, |origin| origin.operation);
+            if names_another_collection(&answer) {
+                let OperationsHandler { store, collections, .. } = self.handler;
+                let doing = self.blame.operation(number);
+                let error = collections.changed(store, &command.collection, &doing).await;
+                return Err(self.blame.of_database(origin.as_ref(), error));
+            }
             let answer = answer.map_err(|error| self.blame.refused(number, alone, &error))?;
             self.blame.check(&command, &answer)?;
         }
@@ -181,6 +190,15 @@ impl Batch<'_> {
         }
         Emit::<MongoStore>::emit_all(tx, &self.events).await.map_err(Failure::of_batch)
     }
+}
+
+/// Whether the collection of this name is not the one that was written to before.
+fn names_another_collection(answer: &DriverResult<Document>) -> bool {
+    let error = match answer {
+        Ok(answer) => refused(answer).err(),
+        Err(error) => Some(error.clone()),
+    };
+    error.is_some_and(|error| code_of(&error) == Some(OTHER_COLLECTION))
 }
 
 /// An inserted document has an id, and it comes first.

@@ -6,6 +6,7 @@ mod conformance;
 mod debezium;
 mod lanes;
 mod letters;
+mod missing;
 mod operations;
 mod orphans;
 mod outbox;

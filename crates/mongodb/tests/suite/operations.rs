@@ -13,19 +13,19 @@ use oncebox_mongodb::{MongoStore, TemporaryMongo};
 
 use super::support::{Verdict, database};
 
-const DEDUCT: &str = r#"{"update": "stock", "filter": {"_id": ":payload.sku"},
+pub(super) const DEDUCT: &str = r#"{"update": "stock", "filter": {"_id": ":payload.sku"},
     "with": [{"$set": {"on_hand": {"$subtract": ["$on_hand", ":payload.qty"]}}}], "rows": 1}"#;
-const LEDGER: &str =
+pub(super) const LEDGER: &str =
     r#"{"insert": "ledger", "document": {"_id": ":id", "sku": ":payload.sku", "qty": ":payload.qty"}}"#;
 
 /// A database with a stock of three articles.
-struct Shop {
+pub(super) struct Shop {
     temporary: TemporaryMongo,
-    database: Database,
+    pub(super) database: Database,
 }
 
 impl Shop {
-    async fn open() -> Result<Self, BoxError> {
+    pub(super) async fn open() -> Result<Self, BoxError> {
         let temporary = database().await;
         let database = temporary.database().await;
         for name in ["stock", "ledger", "totals", "reservations"] {
@@ -36,20 +36,24 @@ impl Shop {
         Ok(Self { temporary, database })
     }
 
-    fn store(&self) -> MongoStore {
+    pub(super) fn store(&self) -> MongoStore {
         self.temporary.store()
     }
 
-    async fn each(&self, operations: &[&str]) -> Result<OperationsHandler, OperationsError> {
+    pub(super) async fn each(&self, operations: &[&str]) -> Result<OperationsHandler, OperationsError> {
         OperationsHandler::prepare(&self.store(), Operations::each(operations, PayloadKind::Json)?).await
     }
 
-    async fn batch(&self, operations: &[&str]) -> Result<OperationsHandler, OperationsError> {
+    pub(super) async fn batch(&self, operations: &[&str]) -> Result<OperationsHandler, OperationsError> {
         OperationsHandler::prepare(&self.store(), Operations::batch(operations, PayloadKind::Json)?).await
     }
 
     /// One transaction.
-    async fn apply(&self, handler: &OperationsHandler, messages: &[Message]) -> Result<(), Failure> {
+    pub(super) async fn apply(
+        &self,
+        handler: &OperationsHandler,
+        messages: &[Message],
+    ) -> Result<(), Failure> {
         let mut txn = self.store().transaction().await.map_err(Failure::of_batch)?;
         if let Err(failure) = handler.apply(&mut txn, messages).await {
             self.store().rollback(txn).await;
@@ -59,7 +63,11 @@ impl Shop {
     }
 
     /// Cuts as the engine does, until everything is applied or its message is alone: the ids and reasons of those that are not.
-    async fn settle(&self, handler: &OperationsHandler, messages: &[Message]) -> Vec<(String, String)> {
+    pub(super) async fn settle(
+        &self,
+        handler: &OperationsHandler,
+        messages: &[Message],
+    ) -> Vec<(String, String)> {
         let mut parts: Vec<_> = std::iter::once(0..messages.len()).collect();
         let mut failed = Vec::new();
         while let Some(part) = parts.pop() {
@@ -81,12 +89,12 @@ impl Shop {
         failed
     }
 
-    async fn all(&self, collection: &str) -> Result<Vec<Document>, BoxError> {
+    pub(super) async fn all(&self, collection: &str) -> Result<Vec<Document>, BoxError> {
         let collection = self.database.collection::<Document>(collection);
         Ok(collection.find(doc! {}).sort(doc! { "_id": 1 }).await?.try_collect().await?)
     }
 
-    async fn on_hand(&self) -> Result<Vec<i64>, BoxError> {
+    pub(super) async fn on_hand(&self) -> Result<Vec<i64>, BoxError> {
         let number = |article: &Document| match article.get("on_hand") {
             Some(Bson::Int32(number)) => i64::from(*number),
             Some(Bson::Int64(number)) => *number,
@@ -96,7 +104,7 @@ impl Shop {
     }
 }
 
-fn message(id: &str, payload: &str) -> Message {
+pub(super) fn message(id: &str, payload: &str) -> Message {
     let mut record = Record::at("stock.updates", 0, 7);
     record.payload = Some(payload.to_owned().into());
     record.key = Some("key".into());
@@ -105,11 +113,11 @@ fn message(id: &str, payload: &str) -> Message {
     Message::new(id, Tenant::none(), record)
 }
 
-fn sold(id: &str, sku: &str, qty: i64) -> Message {
+pub(super) fn sold(id: &str, sku: &str, qty: i64) -> Message {
     message(id, &format!(r#"{{"sku": "{sku}", "qty": {qty}}}"#))
 }
 
-fn is_rejected(failure: &Failure) -> bool {
+pub(super) fn is_rejected(failure: &Failure) -> bool {
     matches!(Outcome::of(failure.error.as_ref()), Some(Outcome::Reject { .. }))
 }
 

@@ -213,6 +213,12 @@ impl Mongo {
         !names.expect("the names of collections").is_empty()
     }
 
+    pub(super) async fn rename(&self, collection: &str, to: &str) {
+        let full = |name: &str| format!("{}.{name}", self.name);
+        let command = doc! { "renameCollection": full(collection), "to": full(to) };
+        self.client.database("admin").run_command(command).await.expect("another name");
+    }
+
     pub(super) async fn deliver(&self, sku: &str, quantity: i64) {
         let more = doc! {
             "$inc": { "on_hand": quantity, "delivered": quantity },
