@@ -150,6 +150,7 @@ pub(crate) async fn advance(
     let Advance { owner, progress, applied, duplicates, finished_attempt } = advance;
     let known_next = store.inner.slots.next_offset(owner).max(owner.next_offset);
     let change = changes(progress, Some((*applied, *duplicates)), known_next);
+    let seen = store.inner.slots.count_at(owner, txn.began);
     let slot = Slot::take(store, owner, txn.began).await;
     let (collection, this) = (slot.collection(), slot.filter(progress));
     txn.hold(slot);
@@ -163,10 +164,11 @@ pub(crate) async fn advance(
         },
         // In the snapshot it is not there, or not as far as it should be.
         Ok(_) => {
-            Err(in_the_way(store, owner, collection, this, "a newer commit was in the way".into()).await)
+            let why = "a newer commit was in the way".into();
+            Err(in_the_way(store, owner, seen, collection, this, why).await)
         }
         Err(error) if code_of(&error) == Some(WRITE_CONFLICT) => {
-            Err(in_the_way(store, owner, collection, this, error.into()).await)
+            Err(in_the_way(store, owner, seen, collection, this, error.into()).await)
         }
         Err(error) => Err(error).context_of_user(doing),
     }
@@ -177,6 +179,7 @@ pub(crate) async fn advance(
 async fn in_the_way(
     store: &MongoStore,
     owner: &Ownership,
+    seen: usize,
     collection: &str,
     this: Document,
     error: BoxError,
@@ -185,7 +188,7 @@ async fn in_the_way(
     let now = documents.find_one(this).read_concern(ReadConcern::linearizable()).max_time(LOOK).await;
     match now.context("looking for the owner of a position") {
         Ok(None) => fenced(owner),
-        Ok(Some(_)) => match lanes::grow(store, owner).await {
+        Ok(Some(_)) => match lanes::grow(store, owner, seen).await {
             Ok(()) => StoreError::new(ErrorClass::Transient, "moving the position", error),
             Err(other) => other,
         },

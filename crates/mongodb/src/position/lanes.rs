@@ -12,7 +12,7 @@ use mongodb::bson::{Document, doc};
 use oncebox_core::store::{Ownership, PositionKey, Progress, StoreResult};
 
 use super::{LANES, POSITIONS, attempts, fenced, fold, id};
-use crate::classify::Context;
+use crate::classify::{Context, DUPLICATE_KEY, code_of};
 use crate::rerun::rerun;
 use crate::store::MongoStore;
 use crate::tx::MongoTx;
@@ -41,12 +41,20 @@ struct Documents {
 /// What is known about one document.
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
+    /// Since when it is there, in the order of this process.
+    since: u64,
     busy: bool,
     /// When it was written last, in the order of this process.
     written: u64,
     /// What was confirmed of it.
     commits: i64,
     next_offset: Option<i64>,
+}
+
+impl State {
+    fn new(now: u64) -> Self {
+        Self { since: now, written: now, ..Self::default() }
+    }
 }
 
 /// What the owner was told about one document.
@@ -81,7 +89,7 @@ impl Slots {
 
     /// A position that was just taken over: everything is in its own document.
     pub(super) fn begin(&self, owner: &Ownership, now: u64) {
-        let mut each = vec![State { written: now, ..State::default() }; 1 + LANE_DOCUMENTS];
+        let mut each = vec![State::new(now); 1 + LANE_DOCUMENTS];
         if let Some(own) = each.first_mut() {
             (own.commits, own.next_offset) = (owner.commits, owner.next_offset);
         }
@@ -144,38 +152,55 @@ impl Slots {
         documents.map_or_else(|| vec![State::default()], |documents| documents.each.clone())
     }
 
+    /// How many documents there were when a transaction began.
+    pub(super) fn count_at(&self, owner: &Ownership, began: u64) -> usize {
+        self.states(owner).iter().filter(|state| state.since < began).count()
+    }
+
+    fn count(&self, owner: &Ownership) -> usize {
+        self.states(owner).len()
+    }
+
     /// There are this many documents now.
     fn grown(&self, owner: &Ownership, to: usize, now: u64) {
         let mut positions = self.lock();
         if let Some(documents) = positions.get_mut(&owner.key).filter(|found| found.epoch == owner.epoch) {
             let missing = to.saturating_sub(documents.each.len());
-            let new = State { written: now, ..State::default() };
-            documents.each.extend(std::iter::repeat_n(new, missing));
+            documents.each.extend(std::iter::repeat_n(State::new(now), missing));
         }
     }
 }
 
-/// Makes more lane documents, because too many transactions were open at once. An owner that was replaced makes none: the
+/// Makes more lane documents, because too many transactions were open at once: `seen` were there when one began that found none
+/// for itself. Many come here at once, and the first one does it for all of them. An owner that was replaced makes none: the
 /// position's own document is written too, as whoever takes over does.
-pub(super) async fn grow(store: &MongoStore, owner: &Ownership) -> StoreResult<()> {
+pub(super) async fn grow(store: &MongoStore, owner: &Ownership, seen: usize) -> StoreResult<()> {
     let doing = "making documents for more lanes";
-    let now = store.inner.slots.states(owner).len();
-    let to = (now * 2).min(MAX_DOCUMENTS);
-    if now < 2 || to == now {
+    let slots = &store.inner.slots;
+    let to = (seen * 2).min(MAX_DOCUMENTS);
+    if seen < 2 || to == seen || slots.count(owner) != seen {
         return Ok(());
     }
     let _slot = Slot::take_first(store, owner).await;
-    let grown = rerun(store, async || {
+    rerun(store, async || {
+        // Somebody else was faster, while this one waited or was in the way.
+        if slots.count(owner) != seen {
+            return Ok(());
+        }
         let Some(mut txn) = attempts::hold(store, owner, doing).await? else { return Err(fenced(owner)) };
         let tx: &mut MongoTx = &mut txn;
         let lanes = tx.database.collection::<Document>(LANES);
-        let new = (now..to).map(|at| fold::empty_lane(&owner.key, at, owner.epoch));
-        lanes.insert_many(new).session(&mut tx.session).await.context(doing)?;
-        txn.commit_own(doing).await
-    });
-    grown.await?;
-    store.inner.slots.grown(owner, to, store.tick());
-    Ok(())
+        let new = (seen..to).map(|at| fold::empty_lane(&owner.key, at, owner.epoch));
+        match lanes.insert_many(new).session(&mut tx.session).await {
+            Ok(_) => txn.commit_own(doing).await?,
+            // They are there, by another lane that has not said so yet, or by a commit whose answer got lost.
+            Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => txn.rollback().await,
+            Err(error) => return Err(error).context(doing),
+        }
+        slots.grown(owner, to, store.tick());
+        Ok(())
+    })
+    .await
 }
 
 impl Slot {

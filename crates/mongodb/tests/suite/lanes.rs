@@ -1,5 +1,8 @@
 //! Lanes of a partition that commit side by side, and owners that are replaced meanwhile.
 
+use std::time::Duration;
+
+use futures_util::future::join_all;
 use mongodb::bson::{Document, doc};
 use oncebox_core::error::BoxError;
 use oncebox_core::store::{ErrorClass, Ownership, Positions, Progress, Status, Store};
@@ -59,6 +62,31 @@ async fn documents_grow_with_the_lanes_and_nobody_is_fenced() -> Verdict {
     let error = refused(&store, &owner, "d", 20).await.unwrap_err();
     assert!(error.to_string().contains("taken over"), "{error}");
     assert_eq!(lanes.count_documents(doc! {}).await?, 7);
+    Ok(())
+}
+
+/// All of them find no document, at the same moment, and one of them makes more for all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lanes_that_are_too_many_at_once_make_documents_once() -> Verdict {
+    let temporary = database().await;
+    // Whoever goes on trying what cannot go well never ends.
+    let store = MongoStore::builder(temporary.url()).max_connections(32).lock_timeout(Duration::ZERO);
+    let store = store.connect().await?;
+    let owner = store.acquire(&orders()).await?;
+    let lanes = temporary.database().await.collection::<Document>("oncebox_position_lane");
+    for (round, refused) in [("a", 8), ("b", 0), ("c", 0)] {
+        let mut open = Vec::new();
+        for lane in 0..16 {
+            open.push((lane, claim(&store, &format!("{round}-{lane}")).await?));
+        }
+        let commits = open.into_iter().map(|(lane, claimed)| store.commit(claimed.txn, to(&owner, lane + 1)));
+        let commits = tokio::time::timeout(Duration::from_secs(60), join_all(commits)).await;
+        let errors: Vec<_> = commits?.into_iter().filter_map(Result::err).collect();
+        assert!(errors.iter().all(|error| error.class == ErrorClass::Transient), "{errors:?}");
+        assert_eq!(errors.len(), refused, "{round}: {errors:?}");
+        assert_eq!(lanes.count_documents(doc! {}).await?, 15, "{round}: beside the position's own");
+    }
+    assert_eq!(store.acquire(&orders()).await?.commits, 8 + 16 + 16);
     Ok(())
 }
 
