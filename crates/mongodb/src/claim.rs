@@ -60,11 +60,7 @@ pub(crate) async fn claim_within(
 ) -> StoreResult<Vec<bool>> {
     let refused = |why: String| StoreError::new(ErrorClass::Failed, DOING, why);
     // Without one the receipts would be there before their effects, and a crash in between would lose the messages.
-    if !tx.is_open().await {
-        return Err(refused(
-            "the session has no transaction: call `start_transaction` on it first".to_owned(),
-        ));
-    }
+    tx.is_open().await.map_err(refused)?;
     tx.starting();
     let written = write_missing(tx, consumer, claims).await;
     tx.note(&written);

@@ -5,8 +5,9 @@ mod writes;
 
 use std::fmt;
 
-use mongodb::bson::Document;
+use mongodb::bson::{Document, doc};
 use mongodb::error::{ErrorKind, Result};
+use mongodb::options::{ReadPreference, SelectionCriteria};
 use mongodb::{ClientSession, Collection, Database};
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 
@@ -174,7 +175,7 @@ impl MongoTx {
                  whether it is part of the transaction. Let operations end",
             ));
         }
-        if self.lent && !self.is_open().await {
+        if self.lent && self.is_open().await.is_err() {
             return Err(StoreError::new(
                 ErrorClass::Failed,
                 doing,
@@ -191,16 +192,28 @@ impl MongoTx {
         }
     }
 
-    /// Whether the session has a transaction open. The driver only says so when it is asked to begin another one.
-    pub(crate) async fn is_open(&mut self) -> bool {
-        match self.session.start_transaction().await {
-            Err(error) => matches!(error.kind.as_ref(), ErrorKind::Transaction { .. }),
+    /// Whether the session has a transaction open; if not, what to do. The driver only says so when it is asked to begin another
+    /// one, and then in the same way that there cannot be one: without a replica set, in a snapshot session, without acknowledged writes.
+    pub(crate) async fn is_open(&mut self) -> std::result::Result<(), String> {
+        let why = match self.session.start_transaction().await {
             Ok(()) => {
                 if let Err(error) = self.session.abort_transaction().await {
                     tracing::debug!(%error, "an empty transaction was not aborted");
                 }
-                false
+                return Err("the session has no transaction: call `start_transaction` on it first".to_owned());
             }
+            Err(error) => error,
+        };
+        // Inside of a transaction the driver lets nobody ask another member than the primary, and asks no server to say so.
+        let anybody = SelectionCriteria::ReadPreference(ReadPreference::nearest(None));
+        let asked = self.database.run_command(doc! { "ping": 1 }).selection_criteria(anybody);
+        match asked.session(&mut self.session).await {
+            Err(error) if matches!(error.kind.as_ref(), ErrorKind::Transaction { .. }) => Ok(()),
+            _ => Err(format!(
+                "the session has no transaction, and none can begin: {}. Transactions need a replica set (one member is enough: \
+                 mongod --replSet rs0, rs.initiate() once in its shell), a session that is not a snapshot, and acknowledged writes",
+                said(&why)
+            )),
         }
     }
 }

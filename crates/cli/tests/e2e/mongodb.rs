@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::store::{Claim, Claimed, Store, StoreResult};
-use oncebox_mongodb::MongoStore;
+use oncebox_mongodb::{MongoStore, MongoTx};
 use serde_json::Value;
 
 use crate::support::config::Inbox;
@@ -33,6 +33,23 @@ async fn a_server_that_stands_alone_is_refused_with_what_to_do() {
     // Also whoever has read half of it.
     world.config.store += "?replicaSet=rs0&serverSelectionTimeoutMS=1000";
     world.oncebox(&["migrate"]).exits(5).says(&words);
+}
+
+/// In a loop of your own, where nobody has looked at the server before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_on_a_server_that_stands_alone_writes_no_receipt() {
+    let alone = Alone::start().await;
+    let store = MongoStore::builder(&alone.url("shop")).connect_lazy().await.expect("a URL");
+    let client = mongodb::Client::with_uri_str(alone.url("shop")).await.expect("a URL");
+    let mut session = client.start_session().await.expect("a session");
+    session.start_transaction().await.expect_err("it has no transactions");
+    let mut tx = MongoTx::new(session, client.database("shop"));
+    let (consumer, key) = receipt();
+    let claims = [Claim { key, tenant: "", message_id: "a", set: &[] }];
+    let error = store.claim_within(&mut tx, &consumer, &claims).await.expect_err("it is refused");
+    assert!(error.to_string().contains("--replSet"), "{error}");
+    let inbox = client.database("shop").collection::<mongodb::bson::Document>("oncebox_inbox");
+    assert_eq!(inbox.count_documents(mongodb::bson::doc! {}).await.expect("a count"), 0);
 }
 
 /// A name that is not the set's, and a set that is not made yet: the driver finds no server, and cannot say why.
@@ -140,7 +157,12 @@ async fn a_process_that_lives_keeps_its_transaction_from_others_of_the_same_user
 }
 
 async fn claim(store: &MongoStore) -> StoreResult<Claimed<<MongoStore as Store>::Txn>> {
+    let (consumer, key) = receipt();
+    store.claim(&consumer, &[Claim { key, tenant: "", message_id: "a", set: &[] }]).await
+}
+
+fn receipt() -> (ConsumerName, ReceiptKey) {
     let consumer = ConsumerName::new("stock").expect("a name");
     let key = ReceiptKey::of(&consumer, &Tenant::none(), &MessageId::new("a").expect("an id"));
-    store.claim(&consumer, &[Claim { key, tenant: "", message_id: "a", set: &[] }]).await
+    (consumer, key)
 }

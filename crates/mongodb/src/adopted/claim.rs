@@ -70,11 +70,7 @@ pub(crate) async fn claim_within(
     claims: &[Claim<'_>],
 ) -> StoreResult<Vec<bool>> {
     let refused = |why: String| StoreError::new(ErrorClass::Failed, DOING, why);
-    if !tx.is_open().await {
-        return Err(refused(
-            "the session has no transaction: call `start_transaction` on it first".to_owned(),
-        ));
-    }
+    tx.is_open().await.map_err(refused)?;
     if claims.is_empty() {
         return Ok(Vec::new());
     }

@@ -5,7 +5,7 @@ use oncebox_core::error::BoxError;
 use oncebox_core::store::{ErrorClass, Store};
 use oncebox_mongodb::{MongoTx, TemporaryMongo};
 
-use super::support::{Verdict, claim, database, receipts};
+use super::support::{Verdict, claim, claims, database, receipts, stock};
 
 async fn ledger(temporary: &TemporaryMongo) -> Result<Vec<i32>, BoxError> {
     use futures_util::TryStreamExt;
@@ -164,5 +164,33 @@ async fn a_dropped_operation_is_not_forgotten() -> Verdict {
     let error = store.commit(claimed.txn, None).await.unwrap_err();
     assert!(error.to_string().contains("Let operations end"), "{error}");
     assert_eq!((ledger(&temporary).await?.len(), receipts(&temporary).await?.len()), (0, 0));
+    Ok(())
+}
+
+/// The driver refuses to begin a transaction there, as it does where one is open. Receipts would be written at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_cannot_have_a_transaction_claims_nothing() -> Verdict {
+    let temporary = database().await;
+    let database = temporary.database().await;
+    let mut session = database.client().start_session().snapshot(true).await?;
+    session.start_transaction().await.unwrap_err();
+    let mut tx = MongoTx::new(session, database.clone());
+    let error = temporary.store().claim_within(&mut tx, &stock(), &claims(&["a"])).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Failed, "{error}");
+    assert!(error.to_string().contains("none can begin"), "{error}");
+    assert!(receipts(&temporary).await?.is_empty());
+
+    let mut tx = MongoTx::new(database.client().start_session().await?, database.clone());
+    let error = temporary.store().claim_within(&mut tx, &stock(), &claims(&["a"])).await.unwrap_err();
+    assert!(error.to_string().contains("call `start_transaction` on it first"), "{error}");
+    assert!(receipts(&temporary).await?.is_empty());
+
+    let mut session = database.client().start_session().await?;
+    session.start_transaction().await?;
+    let mut tx = MongoTx::new(session, database);
+    assert_eq!(temporary.store().claim_within(&mut tx, &stock(), &claims(&["a"])).await?, [true]);
+    assert!(receipts(&temporary).await?.is_empty(), "it is not committed yet");
+    tx.into_session().commit_transaction().await?;
+    assert_eq!(receipts(&temporary).await?, ["a"]);
     Ok(())
 }
