@@ -63,7 +63,7 @@ pub(crate) async fn claim_within(
     tx.is_open().await.map_err(refused)?;
     tx.starting();
     let written = write_missing(tx, consumer, claims).await;
-    tx.note(&written);
+    tx.note_ours(&written);
     let (fresh, collisions) = written.context(DOING)?;
     if let Some(other) = collisions.first().and_then(|at| claims.get(*at)) {
         return Err(refused(format!(

@@ -237,6 +237,17 @@ impl<T> Context<T> for Result<T> {
     }
 }
 
+/// Whether the driver could not write or read a value, or was asked for something that does not exist. The server knows nothing of it.
+pub(crate) fn is_of_values(error: &Error) -> bool {
+    matches!(
+        error.kind.as_ref(),
+        ErrorKind::Bson(_)
+            | ErrorKind::BsonSerialization(_)
+            | ErrorKind::BsonDeserialization(_)
+            | ErrorKind::InvalidArgument { .. }
+    )
+}
+
 /// Whether the connection broke, so that an answer is missing.
 pub(crate) fn is_broken(error: &Error) -> bool {
     matches!(

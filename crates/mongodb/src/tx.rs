@@ -11,7 +11,7 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 use mongodb::{ClientSession, Collection, Database};
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 
-use crate::classify::{Context, class_of_driver, said};
+use crate::classify::{Context, class_of_driver, is_of_values, said};
 use crate::counter;
 pub use operation::{Operation, TxCollection};
 use writes::Writes;
@@ -34,7 +34,8 @@ pub(crate) use writes::refused;
 /// }
 /// ```
 ///
-/// An error of an operation ends the transaction on the server, whatever the handler does about it: return it.
+/// An error of the server ends the transaction, whatever the handler does about it: return it. An error of the driver about values,
+/// such as a document that is not what the handler takes it for, does not.
 pub struct MongoTx {
     pub(crate) session: ClientSession,
     pub(crate) database: Database,
@@ -112,7 +113,7 @@ impl MongoTx {
         let later = std::mem::take(&mut self.later);
         self.starting();
         let sent = later.send(&self.database, &mut self.session).await;
-        self.note(&sent);
+        self.note_ours(&sent);
         sent
     }
 
@@ -127,8 +128,17 @@ impl MongoTx {
         self.unanswered = false;
     }
 
-    /// Its answer has come. An error has ended the transaction.
+    /// The answer to an operation of a handler has come. An error of the server has ended the transaction; one of the driver about
+    /// what goes in or comes out has not.
     pub(crate) fn note<T>(&mut self, outcome: &Result<T>) {
+        match outcome {
+            Err(error) if is_of_values(error) => self.answered(),
+            outcome => self.note_ours(outcome),
+        }
+    }
+
+    /// The same for what oncebox does itself, which has to be done: any error is the end.
+    pub(crate) fn note_ours<T>(&mut self, outcome: &Result<T>) {
         self.answered();
         if let Err(error) = outcome
             && self.ended.is_none()

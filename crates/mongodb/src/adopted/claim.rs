@@ -87,7 +87,7 @@ pub(crate) async fn claim_within(
         Err(error) => {
             // The operation has ended the transaction on the server.
             if let Some(driver) = driver_of(&error) {
-                tx.note(&Err::<(), _>(driver.clone()));
+                tx.note_ours(&Err::<(), _>(driver.clone()));
             }
             Err(adopted.look_again_after(store, error).await)
         }

@@ -100,6 +100,32 @@ async fn a_handler_that_swallows_an_error_is_told() -> Verdict {
     Ok(())
 }
 
+/// The server has done what it was asked for, or was not asked: the transaction is as good as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_cannot_be_read_or_written_does_not_end_the_transaction() -> Verdict {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Entry {
+        n: std::collections::BTreeMap<u64, u64>,
+    }
+    let temporary = database().await;
+    let store = temporary.store();
+    let mut claimed = claim(&store, "a").await?;
+    let tx: &mut MongoTx = &mut claimed.txn;
+    tx.collection("ledger").insert_one(doc! { "_id": 1, "n": 1 }).await?;
+    assert!(tx.collection::<Entry>("ledger").find_one(doc! {}).await.is_err(), "a number is no map");
+    assert!(tx.collection::<Entry>("ledger").find(doc! {}).await.is_err());
+    let large = Entry { n: [(0, u64::MAX)].into() };
+    assert!(
+        tx.collection::<Entry>("ledger").insert_one(&large).await.is_err(),
+        "it is too large for a number of BSON"
+    );
+    assert!(tx.collection::<Document>("ledger").update_one(doc! {}, doc! {}).await.is_err());
+    tx.collection("ledger").insert_one(doc! { "_id": 2, "n": 2 }).await?;
+    store.commit(claimed.txn, None).await?;
+    assert_eq!((ledger(&temporary).await?, receipts(&temporary).await?.len()), (vec![1, 2], 1));
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_ends_the_transaction_is_told() -> Verdict {
     let temporary = database().await;
