@@ -1,5 +1,6 @@
 //! Whether the replica set is fit for the job.
 
+mod collections;
 mod members;
 mod outbox;
 mod receipts;
@@ -44,7 +45,11 @@ impl Check for MongoStore {
             findings.extend(settings::findings(self).await);
             findings.extend(rights::findings(self).await);
             findings.extend(clock(&hello, asked_at, answered_at));
-            findings.push(schema(schema_version(self).await?));
+            let version = schema_version(self).await?;
+            findings.push(schema(version));
+            if version >= NEWEST_VERSION {
+                findings.extend(collections::findings(self).await?);
+            }
             findings.extend(receipts::findings(self).await?);
             findings.extend(outbox::findings(self).await?);
             Ok(findings)

@@ -3,10 +3,10 @@
 //! Collections and indexes are made outside of transactions here, so a step that was interrupted is half there. Each command
 //! of a step can be run again, also by two processes at once, and a step is written down when all of it is done.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use futures_util::TryStreamExt;
-use mongodb::bson::{Document, doc};
+use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::Error as DriverError;
 use oncebox_core::error::Error;
 use oncebox_core::store::{ErrorClass, Migrate, Migration, StoreError, StoreResult};
@@ -68,15 +68,36 @@ impl Migrate for MongoStore {
 async fn apply(store: &MongoStore, step: &Migration) -> StoreResult<bool> {
     for command in commands(&step.script)? {
         let writes_down = command.get_str("insert").is_ok_and(|collection| collection == LEDGER);
-        match run(store, command).await {
+        match run(store, command.clone()).await {
             Ok(()) => {}
             Err(error) if code_of(&error) == Some(DUPLICATE_KEY) && writes_down => return Ok(false),
             // Two processes made the same document; it is there.
-            Err(error) if matches!(code_of(&error), Some(DUPLICATE_KEY | NAMESPACE_EXISTS)) => {}
+            Err(error) if code_of(&error) == Some(DUPLICATE_KEY) => {}
+            Err(error) if code_of(&error) == Some(NAMESPACE_EXISTS) => {
+                validate(store, &command).await.context_of_ddl(DOING)?;
+            }
             Err(error) => return Err(error).context_of_ddl(DOING),
         }
     }
     Ok(true)
+}
+
+/// A collection that was there before may have been made by an insert, of a program that had not migrated: then it has no
+/// validator, and gets it now.
+async fn validate(store: &MongoStore, create: &Document) -> Result<(), DriverError> {
+    let (Ok(name), Ok(validator)) = (create.get_str("create"), create.get_document("validator")) else {
+        return Ok(());
+    };
+    let found = store.inner.aside.list_collections().filter(doc! { "name": name }).await?;
+    let found: Vec<_> = found.try_collect().await?;
+    if found.iter().any(|collection| collection.options.validator.as_ref() == Some(validator)) {
+        return Ok(());
+    }
+    let mut change = doc! { "collMod": name, "validator": validator };
+    if let Some(level) = create.get("validationLevel") {
+        change.insert("validationLevel", level);
+    }
+    run(store, change).await
 }
 
 async fn run(store: &MongoStore, mut command: Document) -> Result<(), DriverError> {
@@ -96,6 +117,34 @@ fn migration(step: &(u32, &'static str, &'static str), applied: bool) -> Migrati
     let ledger =
         format!(r#"{{"insert": "{LEDGER}", "documents": [{{"_id": {version}, "name": "{name}"}}]}}"#);
     Migration { version, name, script: format!("{commands},\n  {ledger}\n]\n"), applied }
+}
+
+/// What a collection has when all steps are done.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) validator: Option<Document>,
+    /// The names of its indexes.
+    pub(crate) indexes: Vec<String>,
+}
+
+/// What the steps make, by the names of the collections.
+pub(crate) fn wanted() -> StoreResult<BTreeMap<String, Wanted>> {
+    let mut wanted: BTreeMap<String, Wanted> = BTreeMap::new();
+    for (.., text) in STEPS {
+        for command in commands(text)? {
+            if let Ok(name) = command.get_str("create") {
+                let validator = command.get_document("validator").ok().cloned();
+                wanted.entry(name.to_owned()).or_default().validator = validator;
+            } else if let (Ok(name), Ok(indexes)) =
+                (command.get_str("createIndexes"), command.get_array("indexes"))
+            {
+                let names =
+                    indexes.iter().filter_map(Bson::as_document).filter_map(|i| i.get_str("name").ok());
+                wanted.entry(name.to_owned()).or_default().indexes.extend(names.map(str::to_owned));
+            }
+        }
+    }
+    Ok(wanted)
 }
 
 /// The highest version this database has; 0 if it has none.

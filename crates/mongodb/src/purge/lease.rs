@@ -19,6 +19,9 @@ use crate::tx::MongoTx;
 
 const TURN: &str = "oncebox_purge";
 
+/// Nobody would ever have the turn, and receipts would grow for ever.
+const NOT_THERE: &str = "oncebox_purge has no document: run `oncebox migrate`, or call `MongoStore::migrate` when the program starts";
+
 /// Longer than a step and its rest can take.
 const LEASE_DURATION: Duration = Duration::from_secs(150);
 
@@ -55,7 +58,13 @@ impl Lease {
                 let turn = store.aside(TURN);
                 let mine = doc! { "$and": [{ "_id": 1 }, free] };
                 let taken = turn.find_one_and_update(mine, take).return_document(ReturnDocument::After);
-                let Some(turn) = taken.await.context(doing)? else { return Ok(None) };
+                let Some(turn) = taken.await.context(doing)? else {
+                    return if turn.find_one(doc! { "_id": 1 }).await.context(doing)?.is_some() {
+                        Ok(None)
+                    } else {
+                        Err(StoreError::new(ErrorClass::Environment, doing, NOT_THERE))
+                    };
+                };
                 let lease = Self { owner, collection: collection.to_owned() };
                 let place = lease.place(&turn);
                 Ok(Some((lease, place)))

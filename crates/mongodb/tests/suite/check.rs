@@ -51,6 +51,45 @@ async fn a_database_without_collections_is_told() -> Verdict {
     Ok(())
 }
 
+/// Somebody has dropped them.
+#[tokio::test]
+async fn what_the_collections_lack_is_told_and_can_be_made_again() -> Verdict {
+    let at = database().await;
+    let database = at.database().await;
+    assert_eq!(of(&at.store().check().await?, "collections"), None);
+    database.run_command(doc! { "collMod": "oncebox_outbox", "validator": {} }).await?;
+    database.collection::<Document>("oncebox_dead").drop_index("by_key").await?;
+    database.collection::<Document>("oncebox_sweep").drop().await?;
+    let findings = at.store().check().await?;
+    let found = of(&findings, "collections").ok_or("nothing about the collections")?;
+    assert_eq!(found.level, FindingLevel::Error);
+    for says in [
+        "oncebox_outbox lacks its validator",
+        "lacks the index by_key",
+        "oncebox_sweep is missing",
+        "oncebox migrate",
+    ] {
+        assert!(found.detail.contains(says), "{}", found.detail);
+    }
+    database.collection::<Document>("oncebox_migrations").delete_many(doc! {}).await?;
+    at.store().migrate().await?;
+    assert_eq!(of(&at.store().check().await?, "collections"), None);
+    Ok(())
+}
+
+/// A program that has emitted before it migrated: the insert has made the collection.
+#[tokio::test]
+async fn a_collection_that_an_insert_has_made_gets_its_validator() -> Verdict {
+    let at = TemporaryMongo::empty(&server()).await;
+    let database = at.database().await;
+    database.collection("oncebox_outbox").insert_one(doc! { "_id": 1_i64 }).await?;
+    at.store().migrate().await?;
+    let odd = database.collection("oncebox_outbox").insert_one(doc! { "_id": 2_i64, "topic": "odd" }).await;
+    assert!(odd.is_err(), "there is no validator");
+    assert_eq!(of(&at.store().check().await?, "collections"), None);
+    Ok(())
+}
+
 /// It deletes while the consumer is down.
 #[tokio::test]
 async fn a_ttl_index_is_told() -> Verdict {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mongodb::bson::{DateTime, Document, doc};
 use oncebox_core::clock::Clock;
-use oncebox_core::error::BoxError;
+use oncebox_core::error::{BoxError, describe};
 use oncebox_core::store::{
     DeadLetters, PassEnd, Positions, Progress, Purge, PurgePass, PurgeProgress, Purged, Retention, Status,
     Store,
@@ -13,7 +13,7 @@ use oncebox_core::store::{
 use oncebox_mongodb::{MongoStore, TemporaryMongo};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Verdict, all, apply, claims, database, letter, stock};
+use super::support::{Verdict, all, apply, claims, database, letter, server, stock};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -178,5 +178,16 @@ async fn the_horizon_follows_the_positions() -> Verdict {
     assert!(status.positions[0].caught_up_ms.is_some());
     assert_eq!(status.receipts_estimate, 1);
     assert_eq!(purge(&store).await?.receipts, 1);
+    Ok(())
+}
+
+/// Nobody would ever have the turn, and nobody would say so.
+#[tokio::test]
+async fn a_database_that_was_not_migrated_cannot_be_purged() -> Verdict {
+    let at = TemporaryMongo::empty(&server()).await;
+    let error = purge(&at.store()).await.unwrap_err();
+    assert!(describe(error.as_ref()).contains("migrate"), "{error}");
+    at.store().migrate().await?;
+    assert_eq!(purge(&at.store()).await?.end, PassEnd::Finished);
     Ok(())
 }
