@@ -20,6 +20,9 @@ use crate::tx::{MongoTx, refused};
 const MAX_MESSAGES_BYTES: usize = 15 * 1024 * 1024;
 /// How many rows of a pipeline travel together.
 const ROWS_TOGETHER: u32 = 10_000;
+/// The most that a pipeline may make of the messages of a batch: all of it is held here.
+const MAX_ROWS: usize = 100_000;
+const MAX_ROWS_BYTES: usize = 32 * 1024 * 1024;
 /// Stages that read what others have written.
 const READING: [&str; 3] = ["$lookup", "$graphLookup", "$unionWith"];
 
@@ -107,24 +110,36 @@ async fn aggregate(
     let refused = |error| blame.refused(origin.operation, None, &error);
     let answer = run_pipeline(tx, stages, rows).await;
     tx.note(&answer);
-    answer.map_err(refused)
+    answer.map_err(refused)?.ok_or_else(|| {
+        let most = MAX_ROWS_BYTES / (1024 * 1024);
+        let why = format!(
+            "the pipeline makes more than {MAX_ROWS} rows, or more than {most} MiB; group or filter them"
+        );
+        blame.unfit(origin, &why)
+    })
 }
 
+/// `None` if it makes too much.
 async fn run_pipeline(
     tx: &mut MongoTx,
     stages: &[Document],
     rows: &[Document],
-) -> DriverResult<Vec<Document>> {
+) -> DriverResult<Option<Vec<Document>>> {
     // The documents would be expressions; what is literal is not evaluated.
     let messages = doc! { "$documents": { "$literal": rows.to_vec() } };
     let pipeline = std::iter::once(messages).chain(stages.iter().cloned());
     let MongoTx { database, session, .. } = tx;
     let mut cursor = database.aggregate(pipeline).batch_size(ROWS_TOGETHER).session(&mut *session).await?;
-    let mut made = Vec::new();
-    while let Some(row) = cursor.next(session).await {
-        made.push(row?);
+    let (mut made, mut bytes) = (Vec::new(), 0);
+    while cursor.advance(session).await? {
+        let row = cursor.current();
+        bytes += row.as_bytes().len();
+        if made.len() == MAX_ROWS || bytes > MAX_ROWS_BYTES {
+            return Ok(None);
+        }
+        made.push(Document::try_from(row)?);
     }
-    Ok(made)
+    Ok(Some(made))
 }
 
 impl Batch<'_> {

@@ -6,6 +6,7 @@ mod conformance;
 mod debezium;
 mod lanes;
 mod letters;
+mod limits;
 mod missing;
 mod operations;
 mod orphans;
