@@ -1,13 +1,14 @@
 //! Whether the database would take the operations, as far as it can say without being changed.
 //!
 //! A collection that is missing would be made by the first insert, and a name that is mistyped would go unnoticed. So it has to
-//! be there. Of an update or a delete the server explains how it would go about it; what it does not know, it refuses. A
+//! be there, and what its validator requires must stand in the document. Of an update or a delete the server explains how it would go about it; what it does not know, it refuses. A
 //! pipeline over messages is run without any.
 
 use std::collections::HashMap;
 
-use mongodb::bson::doc;
+use mongodb::bson::{Bson, doc};
 use mongodb::error::{Error, ErrorKind};
+use mongodb::options::{ValidationAction, ValidationLevel};
 use mongodb::results::{CollectionSpecification, CollectionType};
 use oncebox_core::store::{ErrorClass, StoreError};
 
@@ -30,7 +31,11 @@ pub(super) async fn probe(
     let found: HashMap<_, _> = found.map(|collection| (collection.name.clone(), collection)).collect();
     let (mut bad, mut lacking) = (Vec::new(), 0);
     for (operation, number) in operations.iter().zip(1..) {
-        let missing = operation.collection().and_then(|name| unfit(name, found.get(name)));
+        let collection = operation.collection().map(|name| (name, found.get(name)));
+        let missing = collection.and_then(|(name, found)| {
+            let lacking = || Some((lacking_fields(&operation.action, name, found?)?, false));
+            unfit(name, found).or_else(lacking)
+        });
         let refused = match missing {
             Some((reason, is_missing)) => Some((reason, is_missing)),
             None => refused(store, operation).await?,
@@ -66,6 +71,27 @@ fn unfit(name: &str, found: Option<&CollectionSpecification>) -> Option<(String,
         _ => return None,
     };
     Some((format!("{name} is {why}; name a plain collection"), false))
+}
+
+/// What a validator asks of every document, and an inserted one never has. Whether values fit only a message can tell.
+fn lacking_fields(action: &Action, name: &str, found: &CollectionSpecification) -> Option<String> {
+    let Action::Insert { document, .. } = action else { return None };
+    let options = &found.options;
+    if options.validation_level == Some(ValidationLevel::Off)
+        || options.validation_action == Some(ValidationAction::Warn)
+    {
+        return None;
+    }
+    let schema = options.validator.as_ref()?.get_document("$jsonSchema").ok()?;
+    let has = document.names()?;
+    let required = schema.get_array("required").ok()?.iter().filter_map(Bson::as_str);
+    let lacking: Vec<_> = required.filter(|field| *field != "_id" && !has.contains(field)).collect();
+    let (last, others) = lacking.split_last()?;
+    let fields =
+        if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
+    Some(format!(
+        "the validator of {name} requires {fields}, which the document never has; add it, or correct the name"
+    ))
 }
 
 /// Why the server refuses an operation, and whether that is for something it lacks.

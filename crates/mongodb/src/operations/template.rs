@@ -92,6 +92,15 @@ impl Template {
         }
     }
 
+    /// The fields that a document has, whatever is filled in; `None` if all of it is.
+    pub(super) fn names(&self) -> Option<Vec<&str>> {
+        match self {
+            Self::Document(fields) => Some(fields.iter().map(|(name, _)| name.as_str()).collect()),
+            Self::Fixed(Bson::Document(document)) => Some(document.keys().map(String::as_str).collect()),
+            _ => None,
+        }
+    }
+
     /// Whether nothing is filled in.
     pub(super) fn is_fixed(&self) -> bool {
         matches!(self, Self::Fixed(_))

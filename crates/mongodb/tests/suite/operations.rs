@@ -416,3 +416,31 @@ async fn a_message_without_the_value_of_a_filter_touches_nothing() -> Verdict {
     assert_eq!(shop.all("reservations").await?.len(), 1);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_validator_requires_must_stand_in_the_document() -> Verdict {
+    let shop = Shop::open().await?;
+    let requires = |fields: &[&str]| doc! { "$jsonSchema": { "required": fields } };
+    let change = async |more: Document| {
+        let mut command =
+            doc! { "collMod": "ledger", "validationAction": "error", "validationLevel": "strict" };
+        command.extend(more);
+        shop.database.run_command(command).await
+    };
+    change(doc! { "validator": requires(&["_id", "sku", "qty", "at", "by"]) }).await?;
+    let error = shop.each(&[DEDUCT, LEDGER]).await.unwrap_err();
+    let OperationsError::Operations(bad) = &error else { panic!("{error:?}") };
+    assert_eq!(bad.iter().map(|bad| bad.number).collect::<Vec<_>>(), [2]);
+    assert!(error.to_string().contains("the validator of ledger requires at and by"), "{error}");
+    let fixed = r#"{"insert": "ledger", "document": {"sku": "a", "qty": 1, "at": 0}}"#;
+    let error = shop.each(&[fixed]).await.unwrap_err();
+    assert!(error.to_string().contains("the validator of ledger requires by,"), "{error}");
+
+    // What is filled in whole may have it, and a validator that only warns refuses nothing.
+    shop.each(&[r#"{"insert": "ledger", "document": ":payload"}"#]).await?;
+    change(doc! { "validationAction": "warn" }).await?;
+    shop.each(&[LEDGER]).await?;
+    change(doc! { "validator": requires(&["_id", "sku", "qty"]) }).await?;
+    shop.each(&[LEDGER]).await?;
+    Ok(())
+}
