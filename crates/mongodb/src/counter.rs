@@ -1,7 +1,9 @@
 //! Ascending numbers: for events and dead letters.
 //!
-//! They are drawn outside of the transaction that uses them, or two transactions could never write at the same time. A
-//! transaction draws when it writes, and so after it began: whoever sees what another one has committed gets higher numbers.
+//! They are drawn outside of the transaction that uses them, or two transactions could never write at the same time. A batch
+//! draws when it has done everything else, so after it began: whoever sees what another one has committed gets higher numbers. A
+//! transaction begins with its first operation, so in one of the application's own an event that is emitted before anything
+//! else was read or written draws before, and may have a lower number than one that the transaction then sees.
 //! One member's confirmation is enough: the log of a replica set is in order, and what is confirmed by the majority has every
 //! number before it confirmed too. Numbers that were drawn for a transaction that failed are left out.
 

@@ -97,7 +97,8 @@ impl MongoStoreBuilder {
         self
     }
 
-    /// How long a commit is sent again whose answer got lost, 60 s by default.
+    /// How long a commit is sent again whose answer got lost, 60 s by default; then nobody knows, and the batch runs again. Zero is
+    /// without limit: its lane stands still until a primary answers.
     pub fn commit_timeout(mut self, limit: Duration) -> Self {
         self.limits.commit = limit;
         self

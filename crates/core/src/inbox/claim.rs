@@ -15,7 +15,8 @@ use crate::store::{Claim, Purge, PurgePass, Purged, Retention, Store, StoreResul
 pub enum Receipt {
     /// No receipt existed; it is written now and commits with your transaction. Apply the effect.
     Fresh,
-    /// The message was applied before. Skip it and acknowledge.
+    /// The message was applied before. Skip it, commit, and acknowledge. The commit matters on MongoDB: a transaction there may read
+    /// what a failover still takes back, and only its commit waits until that cannot be.
     Duplicate,
 }
 
@@ -28,7 +29,8 @@ impl Receipt {
 }
 
 impl<S: Store> Inbox<S> {
-    /// Writes the receipt of a message into your open transaction. Waits for a concurrent copy to commit or roll back.
+    /// Writes the receipt of a message into your open transaction. Waits for a concurrent copy to commit or roll back; on MongoDB, which
+    /// does not wait, it fails at once with an error that is transient: abort, and run the transaction again.
     ///
     /// Commit the transaction if the effect succeeded, roll it back otherwise; acknowledge after the commit. PostgreSQL needs
     /// READ COMMITTED, SQLite `BEGIN IMMEDIATE`. Call [`Inbox::purge`] now and then.
