@@ -15,7 +15,7 @@ use oncebox_core::store::{Claim, Claimed, ErrorClass, StoreError, StoreResult};
 
 use crate::classify::Context;
 use crate::rerun::rerun;
-use crate::store::MongoStore;
+use crate::store::{MongoStore, explained_within};
 use crate::time::{date, now_ms};
 use crate::tx::MongoTx;
 use crate::txn::MongoTxn;
@@ -64,7 +64,10 @@ pub(crate) async fn claim_within(
     tx.starting();
     let written = write_missing(tx, consumer, claims).await;
     tx.note_ours(&written);
-    let (fresh, collisions) = written.context(DOING)?;
+    let (fresh, collisions) = match written.context(DOING) {
+        Ok(found) => found,
+        Err(error) => return Err(explained_within(&tx.database, error).await),
+    };
     if let Some(other) = collisions.first().and_then(|at| claims.get(*at)) {
         return Err(refused(format!(
             "message {:?} of consumer {consumer} was not applied, but its receipt belongs to another message. Ids \

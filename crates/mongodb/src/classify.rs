@@ -12,6 +12,8 @@ use mongodb::error::{
 };
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 
+/// Something that this server cannot do: it stands alone, and is asked for a transaction.
+pub(crate) const ILLEGAL_OPERATION: i32 = 20;
 /// A document with this key is there already. In a transaction it is the end of it.
 pub(crate) const DUPLICATE_KEY: i32 = 11000;
 /// Another transaction has written the document, and is open or has committed since we began.
@@ -100,9 +102,8 @@ pub(crate) fn class_of_code(code: i32) -> ErrorClass {
         11 | 13 | 18 | 31 | 33 | 334 => ErrorClass::Environment,
         // Names that are not there, or mean something else now: a collection, a command, a stage; a view; something this server cannot do in a transaction,
         // or a server that stands alone.
-        20 | 26 | 59 | 73 | 115 | 166 | 167 | 235 | 263 | 40324 | 40415 | 72 | 79 | 93 | OTHER_COLLECTION => {
-            ErrorClass::Environment
-        }
+        ILLEGAL_OPERATION | 26 | 59 | 73 | 115 | 166 | 167 | 235 | 263 | 40324 | 40415 | 72 | 79 | 93
+        | OTHER_COLLECTION => ErrorClass::Environment,
         // The disk is full, or the data are damaged. Giving messages up one by one would hide it.
         39 | 14031 | 4890 | 101 => ErrorClass::Environment,
         // The rest counts as an attempt of the message: a key that is there already, a validator, values that do not fit. That

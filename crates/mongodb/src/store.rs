@@ -14,7 +14,7 @@ use oncebox_core::inbox::Selector;
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 
 use crate::adopted::Adopted;
-use crate::classify::Context;
+use crate::classify::{Context, ILLEGAL_OPERATION, code_of, driver_of};
 use crate::options::{CONNECTING, Limits, MongoStoreBuilder};
 use crate::orphans::Looks;
 use crate::position::Slots;
@@ -179,6 +179,17 @@ fn without_set(hello: &Document) -> Option<StoreError> {
                    --replSet rs0, run rs.initiate() once in its shell, and write ?replicaSet=rs0 into the URL";
         StoreError::new(ErrorClass::Environment, CONNECTING, why)
     })
+}
+
+/// A transaction on a server that stands alone fails with its first operation, and the server does not say why.
+pub(crate) async fn explained_within(database: &Database, error: StoreError) -> StoreError {
+    if driver_of(&error).and_then(code_of) != Some(ILLEGAL_OPERATION) {
+        return error;
+    }
+    match database.run_command(doc! { "hello": 1 }).await {
+        Ok(hello) => without_set(&hello).unwrap_or(error),
+        Err(_) => error,
+    }
 }
 
 /// The driver does not speak to servers that are not in the set which the URL names, and says only that there are none. Whoever

@@ -21,7 +21,7 @@ use crate::classify::{
     DUPLICATE_KEY, Said, WRITE_CONFLICT, class_of_driver, code_of, driver_of, is_broken, is_conflict,
 };
 use crate::rerun::Waiting;
-use crate::store::MongoStore;
+use crate::store::{MongoStore, explained_within};
 use crate::time::date;
 use crate::tx::MongoTx;
 use crate::txn::MongoTxn;
@@ -89,6 +89,7 @@ pub(crate) async fn claim_within(
             if let Some(driver) = driver_of(&error) {
                 tx.note_ours(&Err::<(), _>(driver.clone()));
             }
+            let error = explained_within(&tx.database, error).await;
             Err(adopted.look_again_after(store, error).await)
         }
     }
