@@ -11,7 +11,7 @@ use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
 
-use crate::classify::{Context, Said, class_of_driver, is_broken, is_unknown};
+use crate::classify::{Context, NO_SUCH_TRANSACTION, Said, class_of_driver, code_of, is_broken, is_unknown};
 use crate::options::majority;
 use crate::position::Slot;
 use crate::rerun::Waiting;
@@ -154,7 +154,7 @@ impl MongoTxn {
             return Err(error);
         }
         let slot = self.slot.take();
-        self.send_commit(doing).await?;
+        self.send_commit(doing, advance.is_some()).await?;
         if let (Some(slot), Some(advance)) = (slot, advance) {
             slot.confirmed(1, advance.progress.next_offset);
         }
@@ -168,11 +168,12 @@ impl MongoTxn {
 
     /// Commits a transaction that holds only operations of ours.
     pub(crate) async fn commit_own(self, doing: &str) -> StoreResult<()> {
-        self.send_commit(doing).await
+        self.send_commit(doing, false).await
     }
 
     /// The one way to commit. An answer that got lost is asked for again, and only that: the server commits a transaction once.
-    async fn send_commit(mut self, doing: &str) -> StoreResult<()> {
+    /// `was_open`: the position was moved in it just now, so nothing that the handler did has ended it.
+    async fn send_commit(mut self, doing: &str, was_open: bool) -> StoreResult<()> {
         let mut waiting = Waiting::at_most(self.store.inner.limits.commit);
         let mut lost = false;
         loop {
@@ -199,8 +200,10 @@ impl MongoTxn {
                 continue;
             }
             // After an answer that got lost, a primary that does not know the transaction is a new one: nothing is committed, and
-            // no message has a part in it.
-            let class = if lost || is_broken(&error) { ErrorClass::Away } else { class_of_driver(&error) };
+            // no message has a part in it. The driver asks once more by itself, so it may have got lost there.
+            let is_new = was_open && code_of(&error) == Some(NO_SUCH_TRANSACTION);
+            let nobodys = lost || is_new || is_broken(&error);
+            let class = if nobodys { ErrorClass::Away } else { class_of_driver(&error) };
             return Err(StoreError::new(class, doing, Said(error)));
         }
     }

@@ -10,6 +10,7 @@ mod dead;
 mod debezium;
 mod demo;
 mod duplicates;
+mod election;
 mod environment;
 mod escapes;
 mod failover;

@@ -69,6 +69,10 @@ impl Proxy {
         Self { address, rules, cut }
     }
 
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
     /// The URL with this proxy in place of the server.
     pub(crate) fn url(&self, url: &str) -> String {
         url.replacen(authority(url), &self.address.to_string(), 1)

@@ -46,7 +46,7 @@ impl Member {
         panic!("mongod does not start: {}", read(&member.log()));
     }
 
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 

@@ -1,4 +1,4 @@
-//! Servers of one member: one that is no set, and one that wants to know who is there.
+//! Servers of one member: one that is no set, one that is in a hurry, and one that wants to know who is there.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +11,7 @@ use super::Member;
 use crate::support::eventually;
 
 const SET: &str = "secured";
+const HASTY: &str = "hasty";
 const ROOT: &str = "root:of-the-test";
 
 /// A server without a replica set.
@@ -35,6 +36,38 @@ impl Alone {
     }
 }
 
+/// A set of one member that ends transactions after a few seconds.
+pub(crate) struct Hasty {
+    member: Member,
+    _folder: TempDir,
+}
+
+impl Hasty {
+    pub(crate) async fn start() -> Self {
+        let folder = folder();
+        let hasty = "transactionLifetimeLimitSeconds=3";
+        let options = ["--replSet", HASTY, "--setParameter", hasty];
+        let member = Member::start_new(&folder.path().join("member"), &options).await;
+        make_set(&member, HASTY).await;
+        Self { member, _folder: folder }
+    }
+
+    /// As it stands in `store.url`.
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("mongodb://{}/{database}?replicaSet={HASTY}", self.member.address())
+    }
+}
+
+/// Makes a set of one member, and waits until it takes writes.
+async fn make_set(member: &Member, name: &str) {
+    let config = doc! { "_id": name, "members": [{ "_id": 0, "host": member.address() }] };
+    member.run(doc! { "replSetInitiate": config }).await.expect("the set is made");
+    eventually("the member elects itself", async || {
+        member.hello().await.is_ok_and(|hello| hello.get_bool("isWritablePrimary").unwrap_or(false))
+    })
+    .await;
+}
+
 /// A set of one member on which nobody may do anything without a password.
 pub(crate) struct WithUsers {
     member: Member,
@@ -52,12 +85,7 @@ impl WithUsers {
         let patient = "transactionLifetimeLimitSeconds=3600";
         let options = ["--replSet", SET, "--keyFile", key, "--setParameter", patient];
         let member = Member::start_new(&folder.path().join("member"), &options).await;
-        let config = doc! { "_id": SET, "members": [{ "_id": 0, "host": member.address() }] };
-        member.run(doc! { "replSetInitiate": config }).await.expect("the set is made");
-        eventually("the member elects itself", async || {
-            member.hello().await.is_ok_and(|hello| hello.get_bool("isWritablePrimary").unwrap_or(false))
-        })
-        .await;
+        make_set(&member, SET).await;
         // The first user is made by whoever is on the same machine.
         let (root, password) = ROOT.split_once(':').expect("a password");
         let user = doc! { "createUser": root, "pwd": password, "roles": ["root"] };
