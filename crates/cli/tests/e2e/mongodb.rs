@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::config::Inbox;
 use crate::support::database::{Kind, PASSWORD};
-use crate::support::mongo_set::{Alone, WithUsers};
+use crate::support::mongo_set::{Alone, Hasty, WithUsers};
 use crate::support::orders::orders;
 use crate::support::world::World;
 
@@ -42,7 +42,7 @@ async fn a_claim_on_a_server_that_stands_alone_writes_no_receipt() {
     let store = MongoStore::builder(&alone.url("shop")).connect_lazy().await.expect("a URL");
     let client = mongodb::Client::with_uri_str(alone.url("shop")).await.expect("a URL");
     let mut session = client.start_session().await.expect("a session");
-    session.start_transaction().await.expect_err("it has no transactions");
+    session.start_transaction().await.expect("the driver does not know yet that there are none");
     let mut tx = MongoTx::new(session, client.database("shop"));
     let (consumer, key) = receipt();
     let claims = [Claim { key, tenant: "", message_id: "a", set: &[] }];
@@ -138,6 +138,30 @@ async fn a_user_with_a_password_who_may_work_in_one_database() {
         let refused = world.oncebox(&["status", "--log", "debug"]).exits(exit).says(&[word]);
         assert!(!refused.to_string().contains(WRONG), "{refused}");
     }
+}
+
+/// The server ends the transaction in the middle of it, every time: the message is given up in the end, and no other with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_takes_longer_than_a_transaction_may_is_not_tried_for_ever() {
+    const SLOW: i64 = 777;
+    let server = Hasty::start().await;
+    let mut world = World::on_hasty(&server, 1).await;
+    let never = "{ \"$function\" = { body = \"function() { while (true) {} }\", args = [], lang = \"js\" } }";
+    let takes_long = format!("{{ \"$cond\" = [{{ \"$eq\" = [\"$payload.qty\", {SLOW}] }}, {never}, 0] }}");
+    let insert = format!(
+        "{{ messages = [ {{ \"$set\" = {{ waited = {takes_long} }} }} ], insert = \"ledger\", \
+         document = {{ message_id = \":row.id\", waited = \":row.waited\" }} }}"
+    );
+    let inbox = Inbox::new(&world.consumer, &world.topic.name, vec![insert]).in_batches();
+    world.config.inboxes = vec![inbox.set("batch", "{ messages = 2 }")];
+    let mut sent = orders(0..9);
+    sent[4].qty = SLOW;
+    world.topic.send(&sent);
+    let daemon = world.start();
+    world.caught_up().await;
+    assert_eq!(world.dead("message_id").await, [sent[4].id.as_str()]);
+    assert_eq!(world.effects().await, 8);
+    daemon.stop();
 }
 
 /// Its transactions are seen by processes of the same user, and left alone as long as it lives.

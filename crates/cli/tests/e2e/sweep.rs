@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::support::database::Kind;
 use crate::support::eventually;
 use crate::support::records::Record;
 use crate::support::world::World;
@@ -106,4 +107,42 @@ async fn a_sweep_that_fails_goes_on_when_it_can() {
     world.db.execute("INSERT INTO invoice VALUES (1, 'a', true)").await;
     world.topic_reaches(31).await;
     daemon.stop();
+}
+
+/// The same as a pipeline over documents, by two daemons at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_becomes_one_event_although_two_daemons_sweep() {
+    let mut world = World::with_relay_on(Kind::Mongodb, 2).await;
+    world.config.more = format!(
+        "[[sweep]]\nname = \"due-invoices\"\nevery = \"1s\"\nkey = \"_id\"\nwindow = \"1h\"\naggregate = \"invoice\"\n\
+         pipeline = [ {{ \"$match\" = {{ due = true }} }}, {{ \"$set\" = {{ id = \"$_id\" }} }} ]\n\
+         emit = {{ topic = \"{}\", key = \"customer\" }}\n",
+        world.topic.name
+    );
+    world.db.script(r#"[{"create": "invoice"}]"#).await;
+    let insert = async |invoices: &[String]| {
+        let command = format!(r#"[{{"insert": "invoice", "documents": [{}]}}]"#, invoices.join(", "));
+        world.db.script(&command).await;
+    };
+    let invoice = |n: i64| {
+        let (customer, due) = (format!("customer-{}", n % 7), n % 10 != 9);
+        format!(r#"{{"_id": {n}, "customer": "{customer}", "due": {due}}}"#)
+    };
+    let daemons = [world.start(), world.start()];
+    for round in 0..3 {
+        let invoices: Vec<String> = (round * 50..round * 50 + 50).map(invoice).collect();
+        insert(&invoices).await;
+        world.topic_reaches((round + 1) * 45).await;
+    }
+    // It is found by a run that would also find what is left of the others.
+    insert(&[invoice(1000)]).await;
+    world.topic_reaches(136).await;
+    world.outbox_empties().await;
+    for daemon in daemons {
+        daemon.stop();
+    }
+    let found = by_invoice(&world);
+    assert_eq!(found.len(), 136, "all that are due");
+    assert!(found.keys().all(|id| id % 10 != 9), "and no other");
+    assert!(found.values().all(|records| records.len() == 1), "each once");
 }

@@ -10,16 +10,23 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::Sha256;
 
+use crate::support::database::Kind;
 use crate::support::endpoint::{Endpoint, Reply, Request};
-use crate::support::eventually;
 use crate::support::outbox::Written;
 use crate::support::world::World;
+use crate::support::{eventually, on_each_server};
+
+on_each_server!(refused_events_are_parked_for_an_operator);
 
 const SECRET: &str = "a secret of the two of us";
 
 /// A world whose events go to this receiver.
 async fn world_with(endpoint: &Endpoint, more: &str) -> World {
-    let mut world = World::with_relay(1).await;
+    world_on(Kind::Postgres, endpoint, more).await
+}
+
+async fn world_on(kind: Kind, endpoint: &Endpoint, more: &str) -> World {
+    let mut world = World::with_relay_on(kind, 1).await;
     world.config.more = format!(
         "[[webhook]]\ntopics = [\"{}\"]\nurl = \"{}\"\nsecret = \"{SECRET}\"\n{more}\n",
         world.topic.name,
@@ -138,8 +145,7 @@ async fn a_key_that_fails_for_ever_holds_up_nobody_else() {
 }
 
 /// What no retry can help is parked; an operator looks at it, retries it when the receiver is mended, or drops it.
-#[tokio::test(flavor = "multi_thread")]
-async fn refused_events_are_parked_for_an_operator() {
+async fn refused_events_are_parked_for_an_operator(kind: Kind) {
     // What comes first of each key is refused.
     let known: Mutex<BTreeSet<String>> = Mutex::default();
     let endpoint = Endpoint::start(move |request, _| {
@@ -151,7 +157,7 @@ async fn refused_events_are_parked_for_an_operator() {
         }
     })
     .await;
-    let world = world_with(&endpoint, "").await;
+    let world = world_on(kind, &endpoint, "").await;
     let refused = write_one(&world, "refused").await;
     let dropped = write_one(&world, "dropped").await;
     let moved = write_one(&world, "moved").await;

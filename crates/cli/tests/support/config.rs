@@ -118,7 +118,7 @@ impl Inbox {
     /// The same with set-based statements.
     pub(crate) fn of_orders_in_batches(kind: Kind, consumer: &str, topic: &str) -> Self {
         if kind == Kind::Mongodb {
-            return Self { handler: "batch", ..Self::new(consumer, topic, in_pipelines(consumer)) };
+            return Self::new(consumer, topic, in_pipelines(consumer)).in_batches();
         }
         let [sku, qty, seq] = kind.fields("payload");
         let sums = format!("(SELECT {sku} AS sku, SUM({qty}) AS qty FROM messages GROUP BY {sku}) AS m");
@@ -137,7 +137,7 @@ impl Inbox {
                  SELECT '{consumer}', id, {sku}, {qty}, {seq} FROM messages ORDER BY {seq}\""
             ),
         ];
-        Self { handler: "batch", ..Self::new(consumer, topic, statements) }
+        Self::new(consumer, topic, statements).in_batches()
     }
 
     /// With statements of its own, as they stand in the file.
@@ -150,6 +150,11 @@ impl Inbox {
             // Small, so that there are many transactions to interrupt.
             .set("batch", "{ messages = 20 }")
             .set("retry", "{ attempts = 2, backoff = \"10ms..50ms\" }")
+    }
+
+    /// The statements are for whole batches.
+    pub(crate) fn in_batches(self) -> Self {
+        Self { handler: "batch", ..self }
     }
 
     /// Sets a key to a value, as it stands in the file.

@@ -8,7 +8,7 @@ mod sessions;
 
 use std::path::Path;
 
-use super::mongo_set::{MongoSet, WithUsers};
+use super::mongo_set::WithUsers;
 use super::orders::{ON_HAND, SKUS};
 use super::proxy::Proxy;
 use mongo::Mongo;
@@ -87,8 +87,7 @@ impl Database {
     }
 
     /// A database on a set of the test's own, without a proxy: daemons follow the primary.
-    pub(crate) async fn on_set(set: &MongoSet, name: &str) -> Self {
-        let url = set.url(name);
+    pub(crate) async fn on_set(url: String, name: &str) -> Self {
         let pool = Pool::Mongodb(Box::pin(Mongo::create(&url, name)).await);
         Self { kind: Kind::Mongodb, url, name: name.to_owned(), user: String::new(), pool, proxy: None }
     }

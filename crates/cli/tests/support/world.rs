@@ -10,7 +10,7 @@ use super::config::{Config, Inbox};
 use super::daemon::Daemon;
 use super::database::{Database, Kind};
 use super::eventually;
-use super::mongo_set::{MongoSet, WithUsers};
+use super::mongo_set::{Hasty, MongoSet, WithUsers};
 use super::topic::Topic;
 
 /// A database, a topic, a consumer and a configuration that nobody else has. Goes when it is dropped.
@@ -39,8 +39,17 @@ impl World {
 
     /// On a replica set of the test's own.
     pub(crate) async fn on_set(set: &MongoSet, partitions: i32) -> Self {
+        Self::at(|name| set.url(name), partitions).await
+    }
+
+    /// On a server that ends transactions after a few seconds.
+    pub(crate) async fn on_hasty(server: &Hasty, partitions: i32) -> Self {
+        Self::at(|name| server.url(name), partitions).await
+    }
+
+    async fn at(url: impl Fn(&str) -> String, partitions: i32) -> Self {
         let (name, folder) = Self::place();
-        let db = Box::pin(Database::on_set(set, &name)).await;
+        let db = Box::pin(Database::on_set(url(&name), &name)).await;
         Self::around(db, name, folder, partitions).await
     }
 

@@ -2,10 +2,10 @@
 
 use mongodb::bson::{Document, doc};
 use oncebox_core::error::BoxError;
-use oncebox_core::store::{ErrorClass, Store};
+use oncebox_core::store::{ErrorClass, Positions, Store};
 use oncebox_mongodb::{MongoTx, TemporaryMongo};
 
-use super::support::{Verdict, claim, claims, database, receipts, stock};
+use super::support::{Verdict, claim, claims, database, orders, receipts, stock, to};
 
 async fn ledger(temporary: &TemporaryMongo) -> Result<Vec<i32>, BoxError> {
     use futures_util::TryStreamExt;
@@ -136,6 +136,27 @@ async fn a_handler_that_ends_the_transaction_is_told() -> Verdict {
     assert_eq!(error.class, ErrorClass::Failed, "{error}");
     assert!(error.to_string().contains("leave the commit to oncebox"), "{error}");
     assert!(receipts(&temporary).await?.is_empty());
+    Ok(())
+}
+
+/// What it has committed is there with its receipt; what came after is refused, and comes again as a duplicate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_commits_is_told_and_nothing_is_lost() -> Verdict {
+    let temporary = database().await;
+    let store = temporary.store();
+    let owner = store.acquire(&orders()).await?;
+    let mut claimed = claim(&store, "a").await?;
+    claimed.txn.collection("ledger").insert_one(doc! { "_id": 1, "n": 1 }).await?;
+    claimed.txn.parts().1.commit_transaction().await?;
+    let error = store.commit(claimed.txn, to(&owner, 1)).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Failed, "{error}");
+    assert!(error.to_string().contains("leave the commit to oncebox"), "{error}");
+    // The batch comes again: what it did is done, once, and the position was not moved without it.
+    assert_eq!((ledger(&temporary).await?, receipts(&temporary).await?), (vec![1], vec!["a".to_owned()]));
+    let again = claim(&store, "a").await?;
+    assert_eq!(again.fresh, [false]);
+    store.commit(again.txn, to(&owner, 1)).await?;
+    assert_eq!(ledger(&temporary).await?, [1]);
     Ok(())
 }
 
