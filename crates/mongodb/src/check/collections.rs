@@ -24,9 +24,10 @@ pub(super) async fn findings(store: &MongoStore) -> StoreResult<Option<Finding>>
             lacking.push(format!("{name} is missing"));
             continue;
         };
-        let indexes = match wanted.indexes.is_empty() {
-            true => Vec::new(),
-            false => store.aside(&name).list_index_names().await.context(DOING)?,
+        let indexes = if wanted.indexes.is_empty() {
+            Vec::new()
+        } else {
+            store.aside(&name).list_index_names().await.context(DOING)?
         };
         let has_validator = wanted.validator.is_none() || wanted.validator == *validator;
         lacking.extend(of_collection(&name, &wanted, has_validator, &indexes));
