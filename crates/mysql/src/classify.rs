@@ -19,7 +19,7 @@ const FENCED: u16 = 1242;
 /// The connection is gone after it.
 pub(crate) const PACKET_TOO_LARGE: u16 = 1153;
 /// There is no such savepoint, or no such routine.
-const DOES_NOT_EXIST: u16 = 1305;
+pub(crate) const DOES_NOT_EXIST: u16 = 1305;
 
 /// The class of an error that user code returned, looking through its causes.
 pub(crate) fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
@@ -202,10 +202,8 @@ impl<T> Context<T> for sqlx::Result<T> {
             Some(DOES_NOT_EXIST) => StoreError::new(
                 ErrorClass::Failed,
                 format!(
-                    "{doing} (the handler has ended the transaction that oncebox began: by COMMIT or ROLLBACK, or by a \
-                     statement that commits by itself, such as CREATE, ALTER or TRUNCATE. What stood before it is committed, \
-                     with the receipts of the batch, and what came after it is undone. Or it has swallowed a deadlock: then \
-                     nothing is committed)"
+                    "{doing} (the handler has ended the transaction that oncebox began, by ROLLBACK or because it has \
+                     swallowed a deadlock: nothing is committed. Return errors, and use a savepoint: `begin` on the connection)"
                 ),
                 error,
             ),
@@ -223,6 +221,14 @@ impl<T> Context<T> for sqlx::Result<T> {
             StoreError::new(class, doing, error)
         })
     }
+}
+
+/// The handler has committed the transaction of a batch.
+pub(crate) fn torn(doing: &str) -> StoreError {
+    let why = "the handler has committed the transaction that oncebox began, with the receipts of the batch: by COMMIT, or by a \
+               statement that commits by itself, such as CREATE, ALTER or TRUNCATE, perhaps in a procedure that it calls. \
+               What stood before is committed, and what came after is undone";
+    StoreError::new(ErrorClass::Torn, doing, why)
 }
 
 /// Whether the connection broke, here or behind a proxy, so that an answer is missing.

@@ -108,8 +108,31 @@ async fn a_handler_that_ends_the_transaction_is_told() -> Verdict {
     claimed.txn.parts().1.abort_transaction().await?;
     let error = store.commit(claimed.txn, None).await.unwrap_err();
     assert_eq!(error.class, ErrorClass::Failed, "{error}");
-    assert!(error.to_string().contains("leave the commit to oncebox"), "{error}");
+    assert!(error.to_string().contains("leave commit and abort to oncebox"), "{error}");
     assert!(receipts(&temporary).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_commits_by_itself_is_found_out_however_the_transaction_ends() -> Verdict {
+    let temporary = database().await;
+    let store = temporary.store();
+    for (id, commits, begins_another) in [("a", true, false), ("b", false, false), ("c", false, true)] {
+        let mut claimed = claim(&store, id).await?;
+        let (_, session) = claimed.txn.parts();
+        session.commit_transaction().await?;
+        if begins_another {
+            session.start_transaction().await?;
+        }
+        let ended =
+            if commits { store.commit(claimed.txn, None).await } else { store.undo(claimed.txn).await };
+        let error = ended.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Torn, "{id}: {error}");
+    }
+    let mut claimed = claim(&store, "d").await?;
+    claimed.txn.parts().1.abort_transaction().await?;
+    store.undo(claimed.txn).await?;
+    assert_eq!(receipts(&temporary).await?.len(), 3);
     Ok(())
 }
 

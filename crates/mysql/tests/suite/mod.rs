@@ -20,3 +20,4 @@ mod sql_procedures;
 mod sql_refusals;
 mod sql_support;
 mod support;
+mod torn;
