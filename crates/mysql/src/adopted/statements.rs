@@ -20,7 +20,7 @@ pub(super) struct Statements {
     /// Whether the column of the time is read in the time zone of the session.
     zoned: bool,
     /// The unique key. Named where receipts are looked for, so that its end is noticed: an insert needs none.
-    by_key: String,
+    pub(super) by_key: String,
     set: Vec<String>,
     consumer_in_key: bool,
     tenant_in_key: bool,

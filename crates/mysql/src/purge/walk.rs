@@ -65,7 +65,8 @@ impl Mark {
         format!("{column} <= {}", self.literal(mark))
     }
 
-    fn literal(self, mark: &[u8]) -> String {
+    /// A mark in a statement.
+    pub(crate) fn literal(self, mark: &[u8]) -> String {
         let mut literal = if self == Self::Text && !mark.is_empty() { "_utf8mb4 " } else { "" }.to_owned();
         push_bytes(&mut literal, mark);
         literal

@@ -1,6 +1,7 @@
 //! The tests, once for each server.
 
 mod adopt;
+mod adopt_large;
 mod by_hand;
 mod check;
 mod claims;
@@ -13,6 +14,7 @@ mod outbox_model;
 mod outbox_order;
 mod purge;
 mod schema;
+mod shop;
 mod sql_batch;
 mod sql_each;
 mod sql_events;
