@@ -111,6 +111,36 @@ async fn a_lock_wait_that_takes_too_long_undoes_the_whole_claim() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_idle_for_too_long_is_nobodys_fault() {
+    with_database(|url| async move {
+        let second = Duration::from_secs(1);
+        let store = MysqlStore::builder(&url).idle_in_transaction_timeout(second).connect().await.unwrap();
+        store.migrate().await.unwrap();
+        execute(&url, TABLES).await;
+        for commits in [true, false] {
+            let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+            assert_eq!(claimed.fresh, [true]);
+            let id: u64 =
+                sqlx::query("SELECT CONNECTION_ID()").fetch_one(&mut *claimed.txn).await.unwrap().get(0);
+            let there = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id}");
+            while number(&url, &there).await > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            if commits {
+                let error = store.commit(claimed.txn, None).await.unwrap_err();
+                assert_eq!(error.class, ErrorClass::Away, "{error}");
+            } else {
+                let error = run(&mut claimed.txn, "UPDATE effects SET n = 1").await.unwrap_err();
+                assert_eq!(MysqlStore::classify(&error), ErrorClass::Transient, "{error}");
+                store.undo(claimed.txn).await.unwrap();
+            }
+        }
+        assert_eq!(apply(&store, &["a"]).await, [true]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_packet_that_is_too_large_is_no_lost_server() {
     with_store(|store, url| async move {
         let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
