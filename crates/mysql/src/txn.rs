@@ -87,15 +87,27 @@ impl MysqlStore {
         self.begin_on(&self.inner.pools.aside).await
     }
 
+    /// Opens a transaction like that in which a TIMESTAMP of the application is read and compared in UTC, whatever the URL says.
+    pub(crate) async fn begin_in_utc(&self) -> StoreResult<MysqlTxn> {
+        let begin = format!("{}SET SESSION time_zone = '+00:00'", self.inner.begin);
+        Self::begin_with(&self.inner.pools.aside, begin).await
+    }
+
     /// Opens a transaction for leases, which wait for nothing but each other.
     pub(crate) async fn begin_lease(&self) -> StoreResult<MysqlTxn> {
         self.begin_on(&self.inner.pools.lease).await
     }
 
     async fn begin_on(&self, pool: &MySqlPool) -> StoreResult<MysqlTxn> {
+        Self::begin_with(pool, self.inner.begin.clone()).await
+    }
+
+    async fn begin_with(pool: &MySqlPool, begin: String) -> StoreResult<MysqlTxn> {
         let mut txn = MysqlTxn::connect(pool).await?;
-        let begin = AssertSqlSafe(self.inner.begin.clone());
-        sqlx::raw_sql(begin).execute(&mut *txn).await.context_of_begin("beginning a transaction")?;
+        sqlx::raw_sql(AssertSqlSafe(begin))
+            .execute(&mut *txn)
+            .await
+            .context_of_begin("beginning a transaction")?;
         Ok(txn)
     }
 

@@ -117,7 +117,7 @@ impl<'f> Source<'f> {
     async fn copy(&self, store: &MysqlStore, place: &Place, dry_run: bool) -> StoreResult<CopiedPage> {
         store
             .patiently(DOING, async {
-                let mut txn = store.begin_aside().await?;
+                let mut txn = store.begin_in_utc().await?;
                 let copied = self.copy_page(store, &mut txn, place.clone(), dry_run).await.context(DOING)?;
                 if dry_run {
                     txn.rollback().await;

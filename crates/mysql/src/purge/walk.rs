@@ -244,7 +244,7 @@ impl<'a> Walk<'a> {
     pub(super) async fn count(&mut self) -> StoreResult<Purged> {
         while !self.pass.stop.is_cancelled() {
             let look = async {
-                let mut txn = self.store.begin_aside().await?;
+                let mut txn = self.store.begin_in_utc().await?;
                 let step = self.next_step(&mut txn).await?;
                 txn.rollback().await;
                 Ok(step)
@@ -287,7 +287,7 @@ impl<'a> Walk<'a> {
 
     /// One step: where it ends, and how many receipts it removed. `None` behind the last receipt.
     async fn step(&self, lease: &Lease) -> StoreResult<Option<(Place, u64)>> {
-        let mut txn = self.store.begin_aside().await?;
+        let mut txn = self.store.begin_in_utc().await?;
         let Some(step) = self.next_step(&mut txn).await? else {
             txn.rollback().await;
             return Ok(None);
