@@ -1,12 +1,16 @@
 //! What real errors of the server mean, in any language.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use oncebox_core::message::Record;
 use oncebox_core::names::Tenant;
 use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Store};
 use oncebox_mysql::{MysqlStore, MysqlTxn};
 use sqlx::{AssertSqlSafe, Row};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::support::{apply, claims, consumer, execute, number, with_database, with_store};
 
@@ -134,6 +138,68 @@ async fn a_connection_that_was_idle_for_too_long_is_nobodys_fault() {
                 assert_eq!(MysqlStore::classify(&error), ErrorClass::Transient, "{error}");
                 store.undo(claimed.txn).await.unwrap();
             }
+        }
+        assert_eq!(apply(&store, &["a"]).await, [true]);
+    })
+    .await;
+}
+
+/// A proxy that passes everything on until it is told to keep the answers.
+async fn silenced(url: &str) -> (String, Arc<AtomicBool>) {
+    let (_, rest) = url.split_once('@').unwrap();
+    let server = rest.split('/').next().unwrap().to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = listener.local_addr().unwrap().to_string();
+    let (through, silent) = (url.replace(&server, &here), Arc::new(AtomicBool::new(false)));
+    let keeps = Arc::clone(&silent);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&server).await.unwrap();
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            let keeps = Arc::clone(&keeps);
+            // Whoever hangs up ends both ways.
+            let up = async move { tokio::io::copy(&mut from_client, &mut to_server).await.map(|_| ()) };
+            let down = async move {
+                let mut buffer = vec![0; 64 * 1024];
+                loop {
+                    let read = from_server.read(&mut buffer).await?;
+                    if read == 0 {
+                        return Ok(());
+                    }
+                    if !keeps.load(Ordering::SeqCst) {
+                        to_client.write_all(&buffer[..read]).await?;
+                    }
+                }
+            };
+            tokio::spawn(async move {
+                let ended: std::io::Result<()> =
+                    tokio::select! { ended = up => ended, ended = down => ended };
+                drop(ended);
+            });
+        }
+    });
+    (format!("{through}&ssl-mode=DISABLED"), silent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_without_an_answer_is_not_waited_for() {
+    with_store(|_, url| async move {
+        let (through, silent) = silenced(&url).await;
+        let store = MysqlStore::builder(&through).max_connections(2).connect().await.unwrap();
+        for after_handler in [true, false] {
+            let claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+            assert_eq!(claimed.fresh, [true]);
+            silent.store(true, Ordering::SeqCst);
+            let began = Instant::now();
+            if after_handler {
+                store.undo(claimed.txn).await.unwrap();
+            } else {
+                store.rollback(claimed.txn).await;
+            }
+            // The store's patience for other statements is a minute and a half.
+            assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+            silent.store(false, Ordering::SeqCst);
         }
         assert_eq!(apply(&store, &["a"]).await, [true]);
     })
