@@ -12,6 +12,7 @@ mod letters;
 mod outbox;
 mod outbox_model;
 mod outbox_order;
+mod procedure;
 mod purge;
 mod schema;
 mod shop;
