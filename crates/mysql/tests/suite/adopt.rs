@@ -3,19 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use oncebox_core::clock::Clock;
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::message::Record;
-use oncebox_core::names::{ConsumerName, MessageId, Tenant};
+use oncebox_core::names::{MessageId, Tenant};
 use oncebox_core::store::{
-    Adopt, AdoptedUse, Adopting, Claim, Claimed, CopyFrom, DeadFilter, DeadLetter, DeadLetters, ErrorClass,
-    FindingLevel, PageMark, Purge, PurgePass, Purged, Retention, Store, StoreResult, Switched,
+    AdoptedUse, Adopting, Claim, Claimed, CopyFrom, DeadFilter, DeadLetter, DeadLetters, ErrorClass,
+    FindingLevel, PageMark, Status, Store, Switched,
 };
-use oncebox_mysql::{MysqlStore, MysqlTxn};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
-use tokio_util::sync::CancellationToken;
+use oncebox_mysql::MysqlStore;
+use sqlx::{Connection, MySqlConnection};
 
 use super::shop::{Shop, adopt, claim, ids};
 use super::support::consumer;
@@ -128,6 +125,34 @@ async fn rows_that_name_nobody_are_known() {
     let shop = Shop::new(narrow, mapping).await;
     let error = claim(&shop.store, "stock", &ids(&["a"])).await.unwrap_err();
     assert_eq!(error.class, ErrorClass::Environment, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_mix_consumers_or_tenants_is_refused() {
+    let shop = Shop::new("CREATE TABLE inbox (id VARCHAR(100) PRIMARY KEY)", adopt("inbox", "id")).await;
+    let errors = async |usage: AdoptedUse| -> Vec<String> {
+        let findings = shop.store.check_adopted(usage).await.unwrap();
+        findings.into_iter().filter(|f| f.level == FindingLevel::Error).map(|f| f.detail).collect()
+    };
+    assert_eq!(errors(ONE).await, [""; 0]);
+    let two = errors(AdoptedUse { consumers: 2, ..ONE }).await;
+    assert!(two.len() == 1 && two[0].contains("serves one consumer, and 2 are"), "{two:?}");
+    let tenants = errors(AdoptedUse { tenants: true, ..ONE }).await;
+    assert!(tenants.len() == 1 && tenants[0].contains("does not tell tenants apart"), "{tenants:?}");
+    // And whoever does not ask before.
+    assert_eq!(shop.apply("stock", &ids(&["a"])).await, (vec![true], vec![]));
+    let other = claim(&shop.store, "billing", &ids(&["a"])).await.unwrap_err();
+    assert_eq!(other.class, ErrorClass::Environment, "{other}");
+    assert_eq!(shop.apply("stock", &[("acme", "b", &[])]).await, (vec![false], vec![0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_counts_the_receipts_of_the_adopted_table() {
+    let shop = Shop::new("CREATE TABLE inbox (id VARCHAR(100) PRIMARY KEY)", adopt("inbox", "id")).await;
+    assert_eq!(shop.store.status(1000).await.unwrap().receipts_estimate, 0);
+    shop.run("INSERT INTO inbox VALUES ('old-1'), ('old-2')").await;
+    shop.apply("stock", &ids(&["a", "b", "old-1"])).await;
+    assert_eq!(shop.store.status(1000).await.unwrap().receipts_estimate, 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
