@@ -18,7 +18,7 @@ fn of<'f>(findings: &'f [Finding], subject: &str) -> Option<&'f Finding> {
 async fn a_replica_set_is_fit() -> Verdict {
     let at = database().await;
     at.store().ping().await?;
-    let findings = at.store().check().await?;
+    let findings = at.store().check(4 << 20).await?;
     let errors: Vec<_> = findings.iter().filter(|finding| finding.level == FindingLevel::Error).collect();
     assert!(errors.is_empty(), "{errors:?}");
     for subject in [
@@ -44,7 +44,7 @@ async fn a_replica_set_is_fit() -> Verdict {
 #[tokio::test]
 async fn a_database_without_collections_is_told() -> Verdict {
     let at = TemporaryMongo::empty(&server()).await;
-    let findings = at.store().check().await?;
+    let findings = at.store().check(4 << 20).await?;
     let schema = of(&findings, "schema").ok_or("nothing about the schema")?;
     assert_eq!(schema.level, FindingLevel::Error);
     assert!(schema.detail.contains("oncebox migrate"), "{}", schema.detail);
@@ -59,7 +59,7 @@ async fn a_ttl_index_is_told() -> Verdict {
         IndexOptions::builder().expire_after(Duration::from_secs(86_400)).name("gone".to_owned()).build();
     let index = IndexModel::builder().keys(doc! { "processed_at": 1 }).options(options).build();
     at.database().await.collection::<Document>("oncebox_inbox").create_index(index).await?;
-    let findings = at.store().check().await?;
+    let findings = at.store().check(4 << 20).await?;
     let found = of(&findings, "TTL indexes").ok_or("nothing about the index")?;
     assert_eq!(found.level, FindingLevel::Warning);
     assert!(found.detail.starts_with("oncebox_inbox.gone "), "{}", found.detail);
@@ -71,7 +71,7 @@ async fn a_ttl_index_is_told() -> Verdict {
 async fn a_newer_schema_is_told() -> Verdict {
     let at = database().await;
     at.database().await.collection::<Document>("oncebox_migrations").insert_one(doc! { "_id": 99 }).await?;
-    let findings = at.store().check().await?;
+    let findings = at.store().check(4 << 20).await?;
     assert_eq!(of(&findings, "schema").map(|finding| finding.level), Some(FindingLevel::Warning));
     Ok(())
 }
