@@ -35,7 +35,7 @@ impl Check for MongoStore {
         .await
     }
 
-    async fn check(&self) -> StoreResult<Vec<Finding>> {
+    async fn check(&self, _largest_batch: usize) -> StoreResult<Vec<Finding>> {
         let look = async {
             let asked_at = now_ms();
             let hello = hello(self).await?;

@@ -18,7 +18,7 @@ use crate::rerun::rerun;
 use crate::store::{MongoStore, explained_within};
 use crate::time::{date, now_ms};
 use crate::tx::MongoTx;
-use crate::txn::MongoTxn;
+use crate::txn::{MongoTxn, Trace};
 
 const DOING: &str = "claiming receipts";
 pub(crate) const INBOX: &str = "oncebox_inbox";
@@ -96,7 +96,8 @@ async fn write_missing(tx: &mut MongoTx, consumer: &ConsumerName, claims: &[Clai
     }
     if !missing.is_empty() {
         let inbox = tx.database.collection::<Document>(INBOX);
-        inbox.insert_many(missing).session(&mut tx.session).await?;
+        let written = inbox.insert_many(missing).session(&mut tx.session).await?;
+        tx.leaves(Trace::new(&inbox, written.inserted_ids.into_values(), Some(at)));
     }
     Ok((fresh, collisions))
 }

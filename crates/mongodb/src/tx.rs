@@ -13,6 +13,7 @@ use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 
 use crate::classify::{Context, class_of_driver, is_of_values, said};
 use crate::counter;
+use crate::txn::Trace;
 pub use operation::{Operation, TxCollection};
 use writes::Writes;
 pub(crate) use writes::refused;
@@ -47,6 +48,8 @@ pub struct MongoTx {
     ended: Option<(ErrorClass, String)>,
     /// Whether a handler has had the session in its hands.
     lent: bool,
+    /// What is there if it has committed.
+    trace: Option<Trace>,
     /// Whether an operation has begun whose answer has not come.
     unanswered: bool,
     /// Whether one was dropped so.
@@ -74,6 +77,7 @@ impl MongoTx {
             events: None,
             ended: None,
             lent: false,
+            trace: None,
             unanswered: false,
             dropped: false,
         }
@@ -147,6 +151,18 @@ impl MongoTx {
         }
     }
 
+    /// The receipts of the batch are written. Those that a handler claims itself come later, and are its own business.
+    pub(crate) fn leaves(&mut self, trace: Trace) {
+        if self.events.is_some() && self.trace.is_none() {
+            self.trace = Some(trace);
+        }
+    }
+
+    /// What is to be looked for when the transaction did not end well; nothing if no handler can have committed.
+    pub(crate) fn take_trace(&mut self) -> Option<Trace> {
+        self.trace.take().filter(|_| self.lent)
+    }
+
     /// Whether something was in the way of an operation.
     pub(crate) fn was_refused(&self) -> bool {
         matches!(self.ended, Some((ErrorClass::Transient, _)))
@@ -189,8 +205,7 @@ impl MongoTx {
             return Err(StoreError::new(
                 ErrorClass::Failed,
                 doing,
-                "the handler has ended the transaction that oncebox began. If it has committed it, the receipts of the batch \
-                 and what stood before are committed, and what came after is lost: leave the commit to oncebox",
+                "the handler has ended the transaction that oncebox began: leave commit and abort to oncebox",
             ));
         }
         self.flush().await.context_of_user("sending the writes that were queued")?;

@@ -1,5 +1,7 @@
 //! One transaction, from the claim to the commit: the hot path.
 
+mod trace;
+
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ use crate::rerun::Waiting;
 use crate::store::MongoStore;
 use crate::tx::MongoTx;
 use crate::{adopted, claim, classify, orphans, position};
+pub(crate) use trace::Trace;
+use trace::torn;
 
 /// How long the server looks for a majority before it answers that it does not know.
 const COMMIT_ANSWER: Duration = Duration::from_secs(20);
@@ -73,6 +77,12 @@ impl Store for MongoStore {
         }
     }
 
+    async fn undo(&self, mut txn: MongoTxn) -> StoreResult<()> {
+        let trace = txn.take_trace();
+        self.rollback(txn).await;
+        self.ensure_not_left(trace, "rolling back").await
+    }
+
     fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
         classify::classify(error)
     }
@@ -96,6 +106,15 @@ impl MongoStore {
     /// Opens a transaction on a connection that carries no messages.
     pub(crate) async fn begin_aside(&self) -> StoreResult<MongoTxn> {
         self.begin_on(&self.inner.aside).await
+    }
+
+    /// Fails if the handler has committed by itself. Without an answer there is nobody who could tell.
+    async fn ensure_not_left(&self, trace: Option<Trace>, doing: &str) -> StoreResult<()> {
+        let Some(trace) = trace else { return Ok(()) };
+        match self.patiently(doing, async { Ok(trace.is_left(self).await) }).await {
+            Ok(true) => Err(torn(doing)),
+            _ => Ok(()),
+        }
     }
 
     async fn begin_on(&self, database: &Database) -> StoreResult<MongoTxn> {
@@ -150,11 +169,17 @@ impl MongoTxn {
             }
         };
         if let Err(error) = store.patiently(doing, last).await {
-            store.rollback(self).await;
+            store.undo(self).await?;
             return Err(error);
         }
-        let slot = self.slot.take();
-        self.send_commit(doing, advance.is_some()).await?;
+        let (slot, trace) = (self.slot.take(), self.take_trace());
+        if let Err(error) = self.send_commit(doing, advance.is_some()).await {
+            // If nobody knows whether it is committed, the receipts may well be there.
+            if error.class != ErrorClass::Away {
+                store.ensure_not_left(trace, doing).await?;
+            }
+            return Err(error);
+        }
         if let (Some(slot), Some(advance)) = (slot, advance) {
             slot.confirmed(1, advance.progress.next_offset);
         }

@@ -37,13 +37,13 @@ impl Check for MysqlStore {
         .await
     }
 
-    async fn check(&self) -> StoreResult<Vec<Finding>> {
+    async fn check(&self, largest_batch: usize) -> StoreResult<Vec<Finding>> {
         let doing = "checking";
         let look = async {
             let mut txn = self.begin_aside().await?;
             let writes = variables(&mut txn, WRITES).await.context(doing)?;
             let mut findings = vec![role(&writes)];
-            findings.extend(settings::findings(&mut txn).await.context(doing)?);
+            findings.extend(settings::findings(&mut txn, largest_batch).await.context(doing)?);
             findings.extend(rights::findings(&mut txn).await.context(doing)?);
             findings.push(clock(&mut txn).await.context(doing)?);
             findings.push(schema(schema_version(self).await?));

@@ -12,12 +12,16 @@ use crate::classify::Context;
 use crate::quote::{push_bytes, push_text};
 use crate::store::MysqlStore;
 use crate::time::{from_ms, now_ms};
-use crate::txn::MysqlTxn;
+use crate::txn::{MysqlTxn, Trace};
 
 const DOING: &str = "claiming receipts";
 
 /// The longest message of receipts. Every server takes it, and `check` looks whether this one does.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 512 * 1024;
+
+/// When a batch was claimed, on its connection. A handler's own claims have another variable.
+pub(crate) const BATCH_NOW: &str = "@oncebox_batch_now";
+const BARE_NOW: &str = "@oncebox_claim_now";
 
 /// What a claim found: which receipts were not there before, and which have the key of another message's receipt.
 type Found = (Vec<bool>, Vec<usize>);
@@ -29,7 +33,7 @@ pub(crate) async fn claim(
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
 ) -> StoreResult<Found> {
-    let mut messages = messages(&store.inner.begin, consumer, claims).into_iter();
+    let mut messages = messages(&store.inner.begin, BATCH_NOW, consumer, claims).into_iter();
     let mut there = HashMap::new();
     if let Some(first) = messages.next() {
         let answer = send(txn, first.sql).await.context_of_claim(DOING)?;
@@ -39,7 +43,13 @@ pub(crate) async fn claim(
         let answer = send(txn, message.sql).await.context(DOING)?;
         note(&answer, message.receipts, &mut there)?;
     }
-    Ok(found(consumer, claims, &there))
+    let found = found(consumer, claims, &there);
+    let fresh: Vec<_> =
+        claims.iter().zip(&found.0).filter(|(_, fresh)| **fresh).map(|(claim, _)| claim.key).collect();
+    if !fresh.is_empty() {
+        txn.leaves(Trace::Receipts(fresh));
+    }
+    Ok(found)
 }
 
 /// The same in a transaction of somebody else.
@@ -54,7 +64,7 @@ pub(crate) async fn claim_within(
         return Err(refused("the connection is not in a transaction: call `begin` on it first".to_owned()));
     }
     let mut there = HashMap::new();
-    for message in messages("", consumer, claims) {
+    for message in messages("", BARE_NOW, consumer, claims) {
         let answer = send(conn, message.sql).await.context(DOING)?;
         note(&answer, message.receipts, &mut there)?;
     }
@@ -77,14 +87,15 @@ struct Message {
 
 /// The statements of a claim. Receipts are written in the order of their keys: two batches with the same messages in another
 /// order then wait for each other instead of deadlocking.
-fn messages(begin: &str, consumer: &ConsumerName, claims: &[Claim<'_>]) -> Vec<Message> {
+fn messages(begin: &str, now: &str, consumer: &ConsumerName, claims: &[Claim<'_>]) -> Vec<Message> {
     let mut sorted: Vec<&Claim<'_>> = claims.iter().collect();
     sorted.sort_unstable_by_key(|claim| claim.key);
     let mut messages = vec![Message { sql: begin.to_owned(), receipts: 0 }];
     for part in parts(&sorted) {
-        let statements = statements(consumer, part);
+        let statements = statements(now, part);
         match messages.last_mut() {
             Some(first) if first.receipts == 0 => {
+                first.sql.push_str(&set_now(now, consumer));
                 first.sql.push_str(&statements);
                 first.receipts = part.len();
             }
@@ -116,27 +127,33 @@ fn parts<'s, 'c>(sorted: &'s [&'c Claim<'c>]) -> Vec<&'s [&'c Claim<'c>]> {
     parts
 }
 
+/// The later of two clocks dates the receipts, so that one that was set back does not make them look old.
+fn set_now(now: &str, consumer: &ConsumerName) -> String {
+    let ours = now_ms();
+    let mut sql = format!(
+        "SET {now} = GREATEST(UTC_TIMESTAMP(6), TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {ours} * 1000 MICROSECOND), \
+         @oncebox_claim_consumer = "
+    );
+    push_text(&mut sql, consumer.as_str());
+    sql.push_str("; ");
+    sql
+}
+
 /// Writes receipts, and answers with a row for each that was there before: its key, and whose it is. MariaDB tells with the
 /// statement itself, with a row of NULLs for each that is new; MySQL is asked again.
 ///
 /// ON DUPLICATE KEY UPDATE waits for a receipt that another open transaction holds, and goes by how that one ends. It changes
 /// the row, and that makes it visible to us, even one that was committed after our snapshot. It hides no other error, as
 /// INSERT IGNORE would.
-///
-/// The later of two clocks dates a receipt, so that one that was set back does not make it look old.
-fn statements(consumer: &ConsumerName, claims: &[&Claim<'_>]) -> String {
+fn statements(now: &str, claims: &[&Claim<'_>]) -> String {
     let mut sql = String::with_capacity(claims.len() * 200);
-    let now = now_ms();
-    sql.push_str(&format!(
-        "SET @oncebox_claim_now = GREATEST(UTC_TIMESTAMP(6), TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {now} * 1000 MICROSECOND), \
-         @oncebox_claim_consumer = "
-    ));
-    push_text(&mut sql, consumer.as_str());
-    sql.push_str("; INSERT INTO oncebox_inbox (`key`, processed_at, consumer, tenant, message_id) VALUES ");
+    sql.push_str("INSERT INTO oncebox_inbox (`key`, processed_at, consumer, tenant, message_id) VALUES ");
     for (at, claim) in claims.iter().enumerate() {
         sql.push_str(if at == 0 { "(" } else { ", (" });
         push_bytes(&mut sql, claim.key.as_bytes());
-        sql.push_str(", @oncebox_claim_now, @oncebox_claim_consumer, ");
+        sql.push_str(", ");
+        sql.push_str(now);
+        sql.push_str(", @oncebox_claim_consumer, ");
         push_text(&mut sql, claim.tenant);
         sql.push_str(", ");
         push_text(&mut sql, claim.message_id);

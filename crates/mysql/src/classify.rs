@@ -18,8 +18,10 @@ pub(crate) const ROW_RULE: u16 = 31001;
 const FENCED: u16 = 1242;
 /// The connection is gone after it.
 pub(crate) const PACKET_TOO_LARGE: u16 = 1153;
+/// MySQL's last word before it closes a connection that nobody has used for a while. MariaDB says nothing.
+const IDLE_FOR_TOO_LONG: u16 = 4031;
 /// There is no such savepoint, or no such routine.
-const DOES_NOT_EXIST: u16 = 1305;
+pub(crate) const DOES_NOT_EXIST: u16 = 1305;
 
 /// The class of an error that user code returned, looking through its causes.
 pub(crate) fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
@@ -105,7 +107,7 @@ pub(crate) fn class_of_number(number: u16) -> ErrorClass {
         // Locks or memory have run out.
         1037 | 1038 | 1041 | 1206 => ErrorClass::Transient,
         // A packet that is too large goes with fewer messages; the connection is gone. Other trouble of the connection.
-        PACKET_TOO_LARGE | 1152 | 1154..=1161 | 1184 => ErrorClass::Transient,
+        PACKET_TOO_LARGE | 1152 | 1154..=1161 | 1184 | IDLE_FOR_TOO_LONG => ErrorClass::Transient,
         // A statement was killed, or must be prepared anew; a table was changed meanwhile.
         1317 | 1412 | 1615 => ErrorClass::Transient,
         // The rest counts as an attempt of the message: constraints, values that do not fit, SIGNAL. That includes some that
@@ -202,10 +204,8 @@ impl<T> Context<T> for sqlx::Result<T> {
             Some(DOES_NOT_EXIST) => StoreError::new(
                 ErrorClass::Failed,
                 format!(
-                    "{doing} (the handler has ended the transaction that oncebox began: by COMMIT or ROLLBACK, or by a \
-                     statement that commits by itself, such as CREATE, ALTER or TRUNCATE. What stood before it is committed, \
-                     with the receipts of the batch, and what came after it is undone. Or it has swallowed a deadlock: then \
-                     nothing is committed)"
+                    "{doing} (the handler has ended the transaction that oncebox began, by ROLLBACK or because it has \
+                     swallowed a deadlock: nothing is committed. Return errors, and use a savepoint: `begin` on the connection)"
                 ),
                 error,
             ),
@@ -225,11 +225,19 @@ impl<T> Context<T> for sqlx::Result<T> {
     }
 }
 
+/// The handler has committed the transaction of a batch.
+pub(crate) fn torn(doing: &str) -> StoreError {
+    let why = "the handler has committed the transaction that oncebox began, with the receipts of the batch: by COMMIT, or by a \
+               statement that commits by itself, such as CREATE, ALTER or TRUNCATE, perhaps in a procedure that it calls. \
+               What stood before is committed, and what came after is undone";
+    StoreError::new(ErrorClass::Torn, doing, why)
+}
+
 /// Whether the connection broke, here or behind a proxy, so that an answer is missing.
 fn is_broken(error: &sqlx::Error) -> bool {
     use sqlx::Error as E;
     matches!(error, E::Io(_) | E::Tls(_) | E::Protocol(_) | E::WorkerCrashed)
-        || matches!(number_of(error), Some(1053 | 1158..=1161 | 1184 | 1927))
+        || matches!(number_of(error), Some(1053 | 1158..=1161 | 1184 | 1927 | IDLE_FOR_TOO_LONG))
 }
 
 fn of_class(class: ErrorClass, doing: &str, error: sqlx::Error) -> StoreError {
@@ -255,7 +263,7 @@ mod tests {
     use super::*;
 
     const AWAY: [u16; 8] = [1040, 1053, 1203, 1290, 1792, 1836, 1047, 1927];
-    const TRANSIENT: [u16; 9] = [1213, 1205, 1020, 1153, 1158, 1317, 1206, 3572, 9007];
+    const TRANSIENT: [u16; 10] = [1213, 1205, 1020, 1153, 1158, 1317, 1206, 3572, 4031, 9007];
     const ENVIRONMENT: [u16; 16] =
         [1146, 1054, 1049, 1305, 1044, 1045, 1142, 1370, 1136, 1364, 1267, 1235, 1243, 1021, 1114, 1030];
     const FAILED: [u16; 15] =

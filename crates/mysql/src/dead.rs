@@ -19,7 +19,7 @@ use crate::claim;
 use crate::classify::{Context, PACKET_TOO_LARGE, number_of};
 use crate::quote::{push_bytes, text};
 use crate::store::MysqlStore;
-use crate::txn::MysqlTxn;
+use crate::txn::{MysqlTxn, Trace};
 use read::{letter_columns, matching, stored, summary, summary_columns};
 
 /// The longest error text that is kept.
@@ -110,6 +110,7 @@ impl DeadLetters for MysqlStore {
         let doing = "taking a dead letter";
         self.patiently(doing, async {
             let mut txn = self.begin().await?;
+            txn.leaves(Trace::Letter(number));
             let row = self.query(TAKE).bind(number).fetch_optional(&mut *txn).await.context(doing)?;
             let Some(row) = row else {
                 txn.rollback().await;

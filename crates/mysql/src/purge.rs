@@ -18,7 +18,7 @@ use crate::txn::MysqlTxn;
 use lease::{Lease, Place};
 use walk::Walk;
 
-pub(crate) use walk::{Mark, Receipts};
+pub(crate) use walk::{Letters, Mark, Receipts};
 
 const DOING: &str = "purging receipts";
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncebox_core::error::Error;
@@ -10,7 +10,7 @@ use oncebox_core::store::{Adopt, ErrorClass, StoreError, StoreResult};
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions};
 use sqlx::{MySql, MySqlPool, SqlSafeStr};
 
-use crate::adopted::Adopted;
+use crate::adopted::{Adopted, Table};
 use crate::options::{Limits, MysqlStoreBuilder, Pools};
 use crate::quote::identifier;
 
@@ -34,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) after_handler: String,
     patience: Option<Duration>,
     pub(crate) adopted: Option<Adopted>,
+    /// The table that receipts are being copied from.
+    pub(crate) copied: Mutex<Option<Arc<Table>>>,
 }
 
 impl fmt::Debug for MysqlStore {
@@ -88,7 +90,8 @@ impl MysqlStore {
         let after_handler = format!("USE {}", identifier(database));
         let pools = Pools::new(options, max_connections, acquire_timeout, limits);
         let adopted = adopt.map(Adopted::new);
-        Ok(Self { inner: Arc::new(Inner { pools, begin, after_handler, patience, adopted }) })
+        let copied = Mutex::default();
+        Ok(Self { inner: Arc::new(Inner { pools, begin, after_handler, patience, adopted, copied }) })
     }
 
     /// A statement of ours with parameters. All of them run inside a transaction. The text must be one of a bounded number: the

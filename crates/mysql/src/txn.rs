@@ -1,6 +1,10 @@
 //! One transaction, from START TRANSACTION to COMMIT: the hot path.
 
+mod trace;
+
+use std::future::Future;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
@@ -10,11 +14,12 @@ use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, MySqlPool};
 use sqlx_core::transaction::TransactionManager;
 
-use crate::classify::{Context, class_of_driver};
+use crate::classify::{Context, DOES_NOT_EXIST, class_of_driver, number_of, torn};
 use crate::options::CONNECTING;
 use crate::session::OUR_DEPTH;
 use crate::store::MysqlStore;
 use crate::{adopted, claim, classify, position};
+pub(crate) use trace::Trace;
 
 impl Store for MysqlStore {
     type Conn = MySqlConnection;
@@ -59,14 +64,11 @@ impl Store for MysqlStore {
     }
 
     async fn rollback(&self, txn: MysqlTxn) {
-        // Its error is a lost connection, and that is a rollback too.
-        let rolled_back = async {
-            txn.rollback().await;
-            Ok(())
-        };
-        if let Err(error) = self.patiently("rolling back", rolled_back).await {
-            tracing::debug!(%error, "closed the connection instead");
-        }
+        txn.rollback().await;
+    }
+
+    async fn undo(&self, txn: MysqlTxn) -> StoreResult<()> {
+        txn.undo(self).await
     }
 
     fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
@@ -85,15 +87,27 @@ impl MysqlStore {
         self.begin_on(&self.inner.pools.aside).await
     }
 
+    /// Opens a transaction like that in which a TIMESTAMP of the application is read and compared in UTC, whatever the URL says.
+    pub(crate) async fn begin_in_utc(&self) -> StoreResult<MysqlTxn> {
+        let begin = format!("{}SET SESSION time_zone = '+00:00'", self.inner.begin);
+        Self::begin_with(&self.inner.pools.aside, begin).await
+    }
+
     /// Opens a transaction for leases, which wait for nothing but each other.
     pub(crate) async fn begin_lease(&self) -> StoreResult<MysqlTxn> {
         self.begin_on(&self.inner.pools.lease).await
     }
 
     async fn begin_on(&self, pool: &MySqlPool) -> StoreResult<MysqlTxn> {
+        Self::begin_with(pool, self.inner.begin.clone()).await
+    }
+
+    async fn begin_with(pool: &MySqlPool, begin: String) -> StoreResult<MysqlTxn> {
         let mut txn = MysqlTxn::connect(pool).await?;
-        let begin = AssertSqlSafe(self.inner.begin.clone());
-        sqlx::raw_sql(begin).execute(&mut *txn).await.context_of_begin("beginning a transaction")?;
+        sqlx::raw_sql(AssertSqlSafe(begin))
+            .execute(&mut *txn)
+            .await
+            .context_of_begin("beginning a transaction")?;
         Ok(txn)
     }
 
@@ -107,6 +121,9 @@ impl MysqlStore {
 /// reached, and what came after the end is undone.
 const STILL_OPEN: &str = "RELEASE SAVEPOINT oncebox";
 
+/// How long to wait for a rollback. Whatever is open ends with the connection, too.
+const ROLLBACK_ANSWER: Duration = Duration::from_secs(5);
+
 /// An open transaction. Handlers see it as their [`MySqlConnection`].
 ///
 /// It is not an [`sqlx::Transaction`] because that one goes back to its pool when it is dropped, with a rollback still to
@@ -118,6 +135,8 @@ const STILL_OPEN: &str = "RELEASE SAVEPOINT oncebox";
 pub struct MysqlTxn {
     conn: PoolConnection<MySql>,
     open: bool,
+    /// What is there once it is committed.
+    trace: Trace,
 }
 
 impl MysqlTxn {
@@ -125,17 +144,27 @@ impl MysqlTxn {
     async fn connect(pool: &MySqlPool) -> StoreResult<Self> {
         // In a box: it has room for all that a new connection may need, and every call of the store would carry that along.
         let conn = Box::pin(pool.acquire()).await.context_of_begin(CONNECTING)?;
-        Ok(Self { conn, open: true })
+        Ok(Self { conn, open: true, trace: Trace::None })
+    }
+
+    /// From now on a handler may run in it, and commit by itself: then this is left in the database.
+    pub(crate) fn leaves(&mut self, trace: Trace) {
+        self.trace = trace;
     }
 
     /// Moves the position and commits, in one round trip. A handler may have run in the transaction.
-    async fn commit(self, store: &MysqlStore, advance: Option<&Advance<'_>>) -> StoreResult<()> {
+    async fn commit(mut self, store: &MysqlStore, advance: Option<&Advance<'_>>) -> StoreResult<()> {
+        let doing = "committing";
         let mut last = store.after_handler().to_owned();
         if let Some(advance) = advance {
             last.push_str("; ");
             last.push_str(&position::advance(advance));
         }
-        self.commit_after(&last).await.context_of_commit("committing")
+        match self.try_commit_after(&last).await {
+            // The answer is there, so the connection is, and can be asked whether the handler has committed before.
+            Err(sqlx::Error::Database(_)) if self.was_committed(store).await => Err(torn(doing)),
+            committed => committed.context_of_commit(doing),
+        }
     }
 
     /// Commits a transaction that holds only statements of ours.
@@ -145,22 +174,67 @@ impl MysqlTxn {
 
     /// The one way to commit: runs `last` and commits, in one round trip. The server skips the rest of a message after an error.
     pub(crate) async fn commit_after(mut self, last: &str) -> sqlx::Result<()> {
+        self.try_commit_after(last).await
+    }
+
+    async fn try_commit_after(&mut self, last: &str) -> sqlx::Result<()> {
         let message = format!("{last}; {STILL_OPEN}; COMMIT");
         sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *self.conn).await?;
-        self.open = MySqlTransactionManager::get_transaction_depth(&self.conn) != OUR_DEPTH;
+        self.give_back();
         Ok(())
+    }
+
+    /// The connection may be used again, unless a handler has left a transaction of its own open.
+    fn give_back(&mut self) {
+        self.open = MySqlTransactionManager::get_transaction_depth(&self.conn) != OUR_DEPTH;
     }
 
     /// Undoes everything. If that fails the connection is closed, which undoes it too.
     pub(crate) async fn rollback(mut self) {
-        if MySqlTransactionManager::get_transaction_depth(&self.conn) != OUR_DEPTH {
-            return;
+        let rolled_back = sqlx::raw_sql("ROLLBACK").execute(&mut *self.conn);
+        if in_time(rolled_back).await.is_ok() {
+            self.give_back();
         }
-        match sqlx::raw_sql("ROLLBACK").execute(&mut *self.conn).await {
-            Ok(_) => self.open = false,
-            Err(error) => {
-                tracing::debug!(class = ?class_of_driver(&error), %error, "rollback failed, closing the connection");
-            }
+    }
+
+    /// The same after a handler has run: it may have committed what is to be undone.
+    async fn undo(mut self, store: &MysqlStore) -> StoreResult<()> {
+        // In the transaction that the store began there is its savepoint.
+        let undo = "ROLLBACK TO SAVEPOINT oncebox; ROLLBACK";
+        match in_time(sqlx::raw_sql(undo).execute(&mut *self.conn)).await {
+            Ok(_) => self.give_back(),
+            Err(Some(DOES_NOT_EXIST)) if self.was_committed(store).await => return Err(torn("rolling back")),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Undoes what is open, and says whether somebody else than the store has committed this transaction before.
+    async fn was_committed(&mut self, store: &MysqlStore) -> bool {
+        let Some(question) = self.trace.question() else { return false };
+        let message = format!("{}; ROLLBACK; {question}; ROLLBACK", store.after_handler());
+        let answer = in_time(sqlx::raw_sql(AssertSqlSafe(message)).fetch_all(&mut *self.conn)).await;
+        let Ok(answer) = answer else { return false };
+        let committed = self.trace.is_in(&answer);
+        if !committed {
+            self.give_back();
+        }
+        committed
+    }
+}
+
+/// Waits for the answer to a rollback; the error is the server's number, if it has said one. A handler that was dropped in the middle of a statement may have left the
+/// driver waiting for what will never come, and whoever runs the batch again should not wait along.
+async fn in_time<T>(answer: impl Future<Output = sqlx::Result<T>>) -> Result<T, Option<u16>> {
+    match tokio::time::timeout(ROLLBACK_ANSWER, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            tracing::debug!(class = ?class_of_driver(&error), %error, "rollback failed, closing the connection");
+            Err(number_of(&error))
+        }
+        Err(_) => {
+            tracing::debug!("no answer to a rollback, closing the connection");
+            Err(None)
         }
     }
 }

@@ -33,7 +33,7 @@ impl Check for PgStore {
         .await
     }
 
-    async fn check(&self) -> StoreResult<Vec<Finding>> {
+    async fn check(&self, _largest_batch: usize) -> StoreResult<Vec<Finding>> {
         let doing = "checking";
         let look = async {
             let mut txn = self.begin_aside().await?;

@@ -4,10 +4,10 @@ use std::ops::{Deref, DerefMut};
 
 use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
+use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Row, SqlSafeStr, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 
 use crate::classify::{Context, class_of_driver};
@@ -53,6 +53,15 @@ impl Store for PgStore {
 
     async fn commit(&self, txn: PgTxn, advance: Option<Advance<'_>>) -> StoreResult<()> {
         self.patiently("committing", txn.commit(advance.as_ref())).await
+    }
+
+    async fn undo(&self, mut txn: PgTxn) -> StoreResult<()> {
+        let doing = "rolling back";
+        // Without an answer there is nobody who could tell, and with the connection all that was open is gone.
+        match self.patiently(doing, async { Ok(txn.was_committed().await) }).await {
+            Ok(true) => Err(torn(doing)),
+            _ => Ok(()),
+        }
     }
 
     async fn rollback(&self, txn: PgTxn) {
@@ -138,8 +147,13 @@ impl PgTxn {
             Some(advance) => format!("{AFTER_HANDLER}; {}", position::advance(advance, doing)?),
             None => format!("{AFTER_HANDLER}; {STILL_OPEN}"),
         };
-        // A deferred constraint of the application speaks up only now, so the error may well be the message's.
-        self.commit_after(&last).await.context_of_commit(doing)
+        let mut txn = self;
+        match txn.try_commit_after(&last).await {
+            // The answer is there, so the connection is, and knows whether the handler has committed before.
+            Err(sqlx::Error::Database(_)) if txn.was_committed().await => Err(torn(doing)),
+            // A deferred constraint of the application speaks up only now, so the error may well be the message's.
+            committed => committed.context_of_commit(doing),
+        }
     }
 
     /// Commits a transaction that holds only statements of ours.
@@ -156,16 +170,45 @@ impl PgTxn {
     /// error, so `last` must hold a statement that fails in an aborted transaction: COMMIT itself would answer with a
     /// friendly ROLLBACK.
     pub(crate) async fn commit_after(mut self, last: &str) -> sqlx::Result<()> {
+        self.try_commit_after(last).await
+    }
+
+    async fn try_commit_after(&mut self, last: &str) -> sqlx::Result<()> {
         // sqlx still counts one open transaction after this, and only its own COMMIT or ROLLBACK would change that. So the
         // message opens an empty transaction behind ours, and its ROLLBACK travels with the check that the pool makes
         // when the connection comes back.
-        let message = format!("{last}; COMMIT; BEGIN");
+        let message = format!("{last}; SET oncebox.began = ''; COMMIT; BEGIN");
         sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *self.conn).await?;
+        self.give_back();
+        Ok(())
+    }
+
+    /// The connection may be used again: all that is open on it is an empty transaction, if sqlx sees it so, too.
+    fn give_back(&mut self) {
         if PgTransactionManager::get_transaction_depth(&self.conn) == 1 {
             PgTransactionManager::start_rollback(&mut self.conn);
             self.open = false;
         }
-        Ok(())
+    }
+
+    /// Undoes what is open, and says whether somebody else than the store has committed this transaction before.
+    async fn was_committed(&mut self) -> bool {
+        // As after a commit, an empty transaction is left to the pool.
+        let undo = "ROLLBACK; SELECT pg_catalog.current_setting('oncebox.began', true); BEGIN";
+        let rows = match sqlx::raw_sql(undo).fetch_all(&mut *self.conn).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::debug!(class = ?class_of_driver(&error), %error, "rollback failed, closing the connection");
+                return false;
+            }
+        };
+        let began = rows.first().and_then(|row| row.try_get::<Option<String>, _>(0).ok().flatten());
+        let committed = began.as_deref() == Some("yes");
+        // What a handler has set and committed is nobody else's business.
+        if !committed {
+            self.give_back();
+        }
+        committed
     }
 
     /// Undoes everything. If that fails the connection is closed, which undoes it too.
@@ -204,15 +247,23 @@ impl Drop for PgTxn {
     }
 }
 
+fn torn(doing: &str) -> StoreError {
+    let why = "the handler has committed the transaction that oncebox began, with the receipts of the batch: what stood before \
+               is committed, and what came after may not be. Leave COMMIT alone, and use a savepoint (`begin` on the connection)";
+    StoreError::new(ErrorClass::Torn, doing, why)
+}
+
 /// The message that opens a transaction.
 ///
 /// The isolation level is spelled out because the claim relies on READ COMMITTED, whatever the server's default is. READ
 /// WRITE is not: `default_transaction_read_only` is how operators stop a primary, and we wait until it is over.
-/// `oncebox.open` is there as long as this very transaction is: `oncebox_advance` looks for it. The role and the search path
+/// `oncebox.open` is there as long as this very transaction is: `oncebox_advance` looks for it. `oncebox.began` outlives it, but
+/// only if it is committed, and the store's own commit empties it: see [`PgTxn::was_committed`]. The role and the search path
 /// are written down for [`AFTER_HANDLER`].
 pub(crate) fn begin_message(settings: &[(&str, String)]) -> SqlStr {
     let mut message = String::from(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_catalog.set_config('oncebox.open', 'yes', true), \
+         pg_catalog.set_config('oncebox.began', 'yes', false), \
          pg_catalog.set_config('oncebox.role', pg_catalog.current_setting('role'), true), \
          pg_catalog.set_config('oncebox.search_path', pg_catalog.current_setting('search_path'), true)",
     );

@@ -563,7 +563,7 @@ async fn forgotten_relays_and_sweeps_are_purged() {
 async fn the_check_misses_a_relay() {
     with_store(|store, _| async move {
         let about = async || {
-            let findings = store.check().await.unwrap();
+            let findings = store.check(4 << 20).await.unwrap();
             findings.into_iter().find(|finding| finding.subject == "outbox").map(|finding| finding.level)
         };
         assert_eq!(about().await, None);

@@ -174,10 +174,12 @@ async fn odd_dead_letters_come_back_as_they_were() {
 async fn checks_say_what_to_do() {
     with_store(|store, url| async move {
         let name = url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
-        assert!(store.check().await.unwrap().iter().all(|finding| finding.level != FindingLevel::Error));
+        assert!(
+            store.check(4 << 20).await.unwrap().iter().all(|finding| finding.level != FindingLevel::Error)
+        );
         execute(&store, &format!("ALTER DATABASE {name} SET synchronous_commit = off")).await;
         let store = PgStore::connect(&url).await.unwrap();
-        let findings = store.check().await.unwrap();
+        let findings = store.check(4 << 20).await.unwrap();
         let found = findings.iter().find(|finding| finding.subject == "synchronous_commit").unwrap();
         assert_eq!(found.level, FindingLevel::Warning);
         assert!(found.detail.contains("Set it to on"));
@@ -201,7 +203,7 @@ async fn a_role_without_ddl_can_do_its_work() {
         let lean = PgStore::connect(&format!("{url}&options[role]=pg_monitor")).await.unwrap();
         assert!(lean.migrate().await.unwrap().is_empty());
         assert_eq!(apply(&lean, &["a"]).await, [true]);
-        let findings = lean.check().await.unwrap();
+        let findings = lean.check(4 << 20).await.unwrap();
         let temporary = findings.iter().find(|finding| finding.subject == "temporary functions").unwrap();
         assert_eq!(temporary.level, FindingLevel::Warning);
         let handler = Handler::each(["SELECT :id"]).unwrap();

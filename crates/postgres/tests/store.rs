@@ -186,12 +186,46 @@ async fn a_handlers_own_transaction_is_a_savepoint() {
 async fn a_handler_cannot_end_the_transaction_unnoticed() {
     with_store(|store, _| async move {
         let owner = store.acquire(&position()).await.unwrap();
-        for advancing in [true, false] {
-            let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
-            sqlx::raw_sql("ROLLBACK").execute(&mut *claimed.txn).await.unwrap();
-            let advance = if advancing { advance(&owner, 1) } else { None };
-            let error = store.commit(claimed.txn, advance).await.unwrap_err();
-            assert_eq!(error.class, ErrorClass::Failed, "{error}");
+        let ends = [
+            ("ROLLBACK", ErrorClass::Failed),
+            ("ROLLBACK; BEGIN", ErrorClass::Failed),
+            ("COMMIT", ErrorClass::Torn),
+            ("COMMIT; BEGIN", ErrorClass::Torn),
+        ];
+        for (end, class) in ends {
+            for advancing in [true, false] {
+                let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+                assert_eq!(claimed.fresh, [true], "{end}");
+                sqlx::raw_sql(end).execute(&mut *claimed.txn).await.unwrap();
+                let advance = if advancing { advance(&owner, 1) } else { None };
+                let error = store.commit(claimed.txn, advance).await.unwrap_err();
+                assert_eq!(error.class, class, "{end}: {error}");
+                execute(&store, "DELETE FROM oncebox_inbox").await;
+            }
+            for fails in [true, false] {
+                let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+                sqlx::raw_sql(end).execute(&mut *claimed.txn).await.unwrap();
+                if fails {
+                    sqlx::raw_sql("SELECT 1 / 0").execute(&mut *claimed.txn).await.unwrap_err();
+                }
+                let undone = store.undo(claimed.txn).await;
+                assert_eq!(
+                    undone.is_err_and(|e| e.class == ErrorClass::Torn),
+                    class == ErrorClass::Torn,
+                    "{end}"
+                );
+                execute(&store, "DELETE FROM oncebox_inbox").await;
+            }
+        }
+        // And nobody else is taken for one who has.
+        for _ in 0..3 {
+            let claimed = store.claim(&consumer(), &claims(&["b"])).await.unwrap();
+            store.undo(claimed.txn).await.unwrap();
+            let mut claimed = store.claim(&consumer(), &claims(&["c"])).await.unwrap();
+            sqlx::raw_sql("SELECT 1 / 0").execute(&mut *claimed.txn).await.unwrap_err();
+            store.undo(claimed.txn).await.unwrap();
+            let claimed = store.claim(&consumer(), &[]).await.unwrap();
+            store.commit(claimed.txn, None).await.unwrap();
         }
         assert_eq!(
             number(&store, "SELECT count(*) FROM oncebox_position WHERE next_offset IS NULL").await,

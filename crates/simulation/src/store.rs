@@ -64,6 +64,11 @@ impl Store for ModelStore {
         drop(txn);
     }
 
+    async fn undo(&self, txn: Txn) -> StoreResult<()> {
+        self.rollback(txn).await;
+        Ok(())
+    }
+
     fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
         let mut cause = Some(error);
         while let Some(inner) = cause {

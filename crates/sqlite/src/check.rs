@@ -24,7 +24,7 @@ impl Check for SqliteStore {
         Ok(())
     }
 
-    async fn check(&self) -> StoreResult<Vec<Finding>> {
+    async fn check(&self, _largest_batch: usize) -> StoreResult<Vec<Finding>> {
         let doing = "checking";
         let mut findings = vec![writable(self.ping().await)];
         let mut conn = self.reader().await?;

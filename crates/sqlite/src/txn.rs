@@ -57,6 +57,12 @@ impl Store for SqliteStore {
         txn.rollback().await;
     }
 
+    async fn undo(&self, txn: SqliteTxn) -> StoreResult<()> {
+        // Nothing but the store's own commit passes the gate.
+        txn.rollback().await;
+        Ok(())
+    }
+
     fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
         classify::classify(error)
     }

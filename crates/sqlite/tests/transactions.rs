@@ -336,7 +336,7 @@ async fn a_new_file_gives_space_back_and_an_old_one_keeps_its_ways() -> TestResu
 #[tokio::test]
 async fn a_check_says_what_it_looked_at() -> TestResult {
     let file = File::new().await?;
-    let findings = file.store.check().await?;
+    let findings = file.store.check(4 << 20).await?;
     let subjects: Vec<_> = findings.iter().map(|finding| finding.subject.as_str()).collect();
     assert_eq!(subjects, ["file", "version", "journal", "durability", "schema", "outbox"]);
     assert!(findings.iter().all(|finding| finding.level == FindingLevel::Ok), "{findings:?}");
@@ -345,7 +345,7 @@ async fn a_check_says_what_it_looked_at() -> TestResult {
         .await?
         .execute("INSERT INTO oncebox_migrations (version, name) VALUES (99, 'later')")
         .await?;
-    let findings = file.store.check().await?;
+    let findings = file.store.check(4 << 20).await?;
     assert_eq!(findings[4].level, FindingLevel::Warning);
     assert!(findings[4].detail.contains("newer"), "{:?}", findings[4]);
     Ok(())

@@ -123,6 +123,13 @@ impl<S: InboxStore> Store for Crashable<S> {
         }
     }
 
+    async fn undo(&self, txn: Self::Txn) -> StoreResult<()> {
+        match self.process.alive() {
+            Ok(()) => self.store.undo(txn).await,
+            Err(_) => Ok(()),
+        }
+    }
+
     fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
         S::classify(error)
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use oncebox_config::{Config, HandlerConfig};
 use oncebox_core::error::describe;
+use oncebox_core::inbox::BatchBounds;
 use oncebox_core::printable::printable;
 use oncebox_core::store::{Finding, FindingLevel};
 use serde_json::{Value, json};
@@ -57,7 +58,9 @@ impl WithStore for CheckStore<'_> {
     type Output = Result<Vec<Finding>, Failure>;
 
     async fn run<S: ConfiguredStore>(self, store: S) -> Self::Output {
-        let mut findings = store.check().await?;
+        let batches = self.config.inboxes.iter().map(|inbox| inbox.batch.bytes);
+        let largest = batches.max().unwrap_or_else(|| BatchBounds::default().bytes);
+        let mut findings = store.check(largest).await?;
         findings.extend(stores::check_adopted(&store, &self.config.inboxes).await?);
         for inbox in &self.config.inboxes {
             let subject = format!("handler of {}", inbox.consumer);

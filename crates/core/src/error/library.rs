@@ -14,6 +14,7 @@ use crate::store::{ErrorClass, StoreError};
 /// | `transient` | something was in the way: a deadlock, a lock, a connection that broke | roll back and try again |
 /// | `environment` | a table, a column, a function or a right is missing, a disk is full | mend it; `migrate` makes the tables of oncebox |
 /// | `fenced` | another process has taken over the partition | nothing: it goes on there |
+/// | `torn` | the handler has committed by itself, so the receipt is there and the effect may not be | compare the message with your tables: a copy of it would be skipped |
 /// | `failed` | the database refused a statement or a value, or the URL of the store is not usable | read the cause |
 /// | `panic` | a task of a worker or a relay panicked | read the cause, and run it anew |
 ///
@@ -58,6 +59,9 @@ fn advice(class: ErrorClass) -> &'static str {
             "; no message is to blame: mend the database (`migrate` makes the tables of oncebox)"
         }
         ErrorClass::Fenced => "; it goes on there",
+        ErrorClass::Torn => {
+            "; compare what the message should have done with your tables: a copy of it would be skipped"
+        }
         ErrorClass::Failed => "",
     }
 }
@@ -74,6 +78,7 @@ impl Error {
                 ErrorClass::Transient => "transient",
                 ErrorClass::Environment => "environment",
                 ErrorClass::Fenced => "fenced",
+                ErrorClass::Torn => "torn",
                 ErrorClass::Failed => "failed",
             },
             Self::Panic { .. } => "panic",

@@ -137,6 +137,7 @@ impl<S: InboxStore> Engine<S> {
                     item.offset() + 1
                 ))
             }
+            Trouble::Torn(reason) => Next::Stop(reason),
             Trouble::Away(reason) => {
                 part.troubles += 1;
                 self.report_trouble(partition, &reason, part.troubles, health);
@@ -159,7 +160,11 @@ impl<S: InboxStore> Engine<S> {
                 }
                 Next::Again(backoff::TROUBLE.delay(part.troubles))
             }
-            Trouble::Environment { at, .. } | Trouble::Failed { at, .. } if !part.is_one_message() => {
+            Trouble::Environment { at, error } | Trouble::Failed { at, error } if !part.is_one_message() => {
+                warn!(
+                    position = %partition.key, messages = part.range.len(), reason = describe(error.as_ref()),
+                    "a batch failed and is undone; trying it in smaller parts"
+                );
                 Next::Cut(at)
             }
             Trouble::Failed { error, .. } if matches!(part.task, Task::Park { .. }) => {
@@ -168,8 +173,12 @@ impl<S: InboxStore> Engine<S> {
             }
             Trouble::Environment { error, .. } => {
                 let applies = matches!(part.task, Task::Apply);
-                if applies && self.how_others_do(batch, part.range.start).await == Others::Succeed {
-                    return self.blame(batch, part, error, Blame::Message).await;
+                if applies {
+                    match self.how_others_do(batch, part.range.start).await {
+                        Others::Succeed => return self.blame(batch, part, error, Blame::Message).await,
+                        Others::Torn(reason) => return Next::Stop(reason),
+                        Others::Fail | Others::Unknown => {}
+                    }
                 }
                 part.troubles += 1;
                 self.wait_until_mended(batch, item, &describe(error.as_ref()), part.troubles)

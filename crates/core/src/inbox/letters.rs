@@ -113,6 +113,15 @@ pub(super) fn collision_letter(item: &Item) -> Option<DeadLetter> {
     Some(DeadLetter { message_id: None, ..letter(message, format!("message {}: {error}", message.id()), 0) })
 }
 
+/// Its receipt is committed already, by the handler.
+pub(super) fn torn_letter(message: &Message, why: &str) -> DeadLetter {
+    let error = format!(
+        "{why}. Its receipt is committed, and whether its effect is nobody knows: compare it with your tables, then replay it \
+         if the effect is missing, or drop it"
+    );
+    letter(message, error, 1)
+}
+
 /// The table of receipts cannot hold it, so it has none either.
 pub(super) fn refused_letter(message: &Message, why: &str, attempts: u32) -> DeadLetter {
     DeadLetter { message_id: None, ..letter(message, format!("message {}: {why}", message.id()), attempts) }

@@ -22,6 +22,7 @@ mod queue;
 mod receipt;
 mod replay;
 mod settings;
+mod torn;
 mod transaction;
 mod worker;
 

@@ -97,7 +97,7 @@ pub async fn replay<S: InboxStore, A: Apply<S>>(
             Ok(Replayed::Applied)
         }
         Err(failure) => {
-            store.rollback(txn).await;
+            store.undo(txn).await?;
             Ok(Replayed::Failed(describe(failure.error.as_ref())))
         }
     }

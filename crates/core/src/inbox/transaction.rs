@@ -1,10 +1,14 @@
 //! One transaction: claim → handler on the fresh messages → dead letters → position → commit.
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
+
+use futures_util::FutureExt;
 
 use super::Engine;
 use super::call;
@@ -50,6 +54,8 @@ pub(crate) enum Trouble {
     KeepsCrashing(String),
     /// The partition has to be taken over anew, by whoever comes next, although it is still ours.
     BeginAnew(String),
+    /// The handler has committed by itself.
+    Torn(String),
     /// A probe found only a copy, or the stream closes.
     NothingToTry,
 }
@@ -61,6 +67,7 @@ impl Trouble {
             ErrorClass::Transient => Self::Transient { reason: describe(error.as_ref()), counts: false },
             ErrorClass::Environment => Self::Environment { at, error },
             ErrorClass::Fenced => Self::Fenced,
+            ErrorClass::Torn => Self::Torn(describe(error.as_ref())),
             ErrorClass::Failed => Self::Failed { at, error },
         }
     }
@@ -122,7 +129,13 @@ impl<S: InboxStore> Engine<S> {
         });
         match running.await {
             Ok(result) => result.map_err(|trouble| trouble.in_part_from(start)),
-            Err(ended) => Err(Trouble::Failed { at: None, error: panic_error(ended) }),
+            Err(ended) => {
+                let error = match ended.try_into_panic() {
+                    Ok(panic) => panic_error(panic.as_ref()),
+                    Err(ended) => ended.into(),
+                };
+                Err(Trouble::Failed { at: None, error })
+            }
         }
     }
 
@@ -156,16 +169,19 @@ impl<S: InboxStore> Engine<S> {
             }
             (claimed, _) => claimed?,
         };
-        let Claimed { mut txn, fresh, .. } = claimed;
+        let Claimed { mut txn, fresh: written, .. } = claimed;
         collisions.extend(claimed.collisions.into_iter().map(|at| candidates[at].0));
         failpoint("after-claim");
 
-        let mut fresh: Vec<(usize, Message)> = candidates
-            .iter()
-            .zip(fresh)
-            .filter(|(_, fresh)| *fresh)
-            .map(|((at, _, message), _)| (*at, (*message).clone()))
-            .collect();
+        let with_receipt =
+            || candidates.iter().zip(&written).filter(|(_, fresh)| **fresh).map(|(candidate, _)| candidate);
+        let mut fresh: Vec<(usize, Message)> =
+            with_receipt().map(|(at, _, message)| (*at, (*message).clone())).collect();
+        // Of those the receipt is committed if the handler commits.
+        let torn = async |error: StoreError| {
+            let messages: Vec<&Message> = with_receipt().map(|(_, _, message)| *message).collect();
+            self.torn(partition, &messages, &error).await
+        };
         let mut letters: Vec<DeadLetter> = items.iter().filter_map(unfit_letter).collect();
         letters.extend(collisions.iter().filter_map(|at| collision_letter(&items[*at])));
         let attempts = if let Task::Park { attempts, .. } = task { *attempts } else { 0 };
@@ -196,11 +212,15 @@ impl<S: InboxStore> Engine<S> {
             other => other,
         };
         if let Err(trouble) = result {
-            self.store.rollback(txn).await;
-            return Err(trouble);
+            return Err(match self.store.undo(txn).await {
+                Ok(()) => trouble,
+                Err(e) => torn(e).await,
+            });
         }
         if matches!(task, Task::Probe) {
-            self.store.rollback(txn).await;
+            if let Err(e) = self.store.undo(txn).await {
+                return Err(torn(e).await);
+            }
             return if fresh.is_empty() { Err(Trouble::NothingToTry) } else { Ok(()) };
         }
         failpoint("after-handler");
@@ -216,7 +236,11 @@ impl<S: InboxStore> Engine<S> {
         if mistaken("AckBeforeCommit") {
             partition.progress.settle(&foreseen);
         }
-        self.store.commit(txn, advance).await.map_err(|e| self.not_committed(partition, e))?;
+        match self.store.commit(txn, advance).await {
+            Ok(()) => {}
+            Err(e) if e.class == ErrorClass::Torn => return Err(torn(e).await),
+            Err(e) => return Err(self.not_committed(partition, e)),
+        }
         failpoint("after-commit");
         if !fresh.is_empty() {
             self.streak.one_applied();
@@ -263,7 +287,14 @@ impl<S: InboxStore> Engine<S> {
         }
         failpoint("before-handler");
         let messages: Vec<Message> = fresh.iter().map(|(_, message)| message.clone()).collect();
-        let (applied, events) = call::call(&self.consumer, &self.apply, txn, &messages).await;
+        let call = call::call(&self.consumer, &self.apply, txn, &messages);
+        // A panic ends the handler and not the transaction: what it left behind is still to be undone, and looked at.
+        let (applied, events) = match AssertUnwindSafe(call).catch_unwind().await {
+            Ok(returned) => returned,
+            Err(panic) => {
+                return (Err(Trouble::Failed { at: None, error: panic_error(panic.as_ref()) }), false);
+            }
+        };
         let applied = applied.map_err(|failure| {
             let class = S::classify(failure.error.as_ref() as &(dyn Error + 'static));
             let at = failure.at.and_then(|at| fresh.get(at)).map(|(item, _)| *item);
@@ -309,11 +340,7 @@ fn answers(items: &[Item], fresh: &[(usize, Message)], letters: &[DeadLetter]) -
         .collect()
 }
 
-fn panic_error(ended: tokio::task::JoinError) -> BoxError {
-    if !ended.is_panic() {
-        return ended.into();
-    }
-    let panic = ended.into_panic();
+fn panic_error(panic: &(dyn Any + Send)) -> BoxError {
     let text = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)

@@ -48,6 +48,6 @@ pub trait Check: Clone + Send + Sync + 'static {
     /// Whether the database answers and takes writes.
     fn ping(&self) -> impl Future<Output = StoreResult<()>> + Send;
 
-    /// Looks at schema, durability settings and roles.
-    fn check(&self) -> impl Future<Output = StoreResult<Vec<Finding>>> + Send;
+    /// Looks at schema, durability settings, roles, and limits that a batch of so many bytes would meet.
+    fn check(&self, largest_batch: usize) -> impl Future<Output = StoreResult<Vec<Finding>>> + Send;
 }

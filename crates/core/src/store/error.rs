@@ -19,6 +19,9 @@ pub enum ErrorClass {
     Environment,
     /// Another process owns the partition now: stop, do not retry.
     Fenced,
+    /// The handler has committed by itself: the receipts of the batch are there, and of the effects nobody knows which. Nothing
+    /// is tried again, because all of it would be taken for copies; the partition stops.
+    Torn,
     /// The message or its handler is to blame; counts as an attempt.
     Failed,
 }

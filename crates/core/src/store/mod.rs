@@ -81,7 +81,8 @@ pub struct Claimed<T> {
 /// The hot path of a database.
 ///
 /// Invariants every store keeps:
-/// - receipts, the handler's effect and the position commit together or not at all;
+/// - receipts, the handler's effect and the position commit together or not at all; where a handler can commit by itself, that
+///   is found out when the transaction ends, and said as [`ErrorClass::Torn`];
 /// - a receipt that exists only in another open transaction is waited for, never guessed about;
 /// - a transaction that is dropped, or whose state is unknown, closes its connection instead of returning it to a pool;
 /// - waits are bounded by the server's own settings, not by dropping futures.
@@ -127,8 +128,14 @@ pub trait Store: Clone + Send + Sync + 'static {
         advance: Option<Advance<'_>>,
     ) -> impl Future<Output = StoreResult<()>> + Send;
 
-    /// Undoes the transaction and makes its connection usable again.
+    /// Undoes the transaction and makes its connection usable again. No handler has run in it.
     fn rollback(&self, txn: Self::Txn) -> impl Future<Output = ()> + Send;
+
+    /// [`Store::rollback`] after a handler has run.
+    ///
+    /// # Errors
+    /// Only [`ErrorClass::Torn`]: the handler had committed by itself, so its receipts are there although the rest is undone.
+    fn undo(&self, txn: Self::Txn) -> impl Future<Output = StoreResult<()>> + Send;
 
     /// Tells apart what a handler or a statement returned, looking through its causes.
     fn classify(error: &(dyn Error + 'static)) -> ErrorClass;

@@ -152,6 +152,10 @@ impl Store for Memory {
 
     async fn rollback(&self, _txn: Txn) {}
 
+    async fn undo(&self, _txn: Txn) -> StoreResult<()> {
+        Ok(())
+    }
+
     fn classify(_error: &(dyn Error + 'static)) -> ErrorClass {
         ErrorClass::Failed
     }

@@ -24,7 +24,7 @@ use crate::rerun::Waiting;
 use crate::store::{MongoStore, explained_within};
 use crate::time::date;
 use crate::tx::MongoTx;
-use crate::txn::MongoTxn;
+use crate::txn::{MongoTxn, Trace};
 
 const DOING: &str = "claiming receipts";
 /// How often a key may be there that no snapshot shows.
@@ -124,7 +124,8 @@ async fn claim_in(
     let documents: Vec<Document> = missing().map(|(_, row)| receipt(table, consumer, row, at)).collect();
     if !documents.is_empty() {
         let receipts = collection(&tx.database, &table.adopt);
-        of_values(receipts.insert_many(documents).session(&mut tx.session).await, DOING)?;
+        let written = of_values(receipts.insert_many(documents).session(&mut tx.session).await, DOING)?;
+        tx.leaves(Trace::new(&receipts, written.inserted_ids.into_values(), None));
     }
     let written: HashSet<_> =
         missing().map(|(_, row)| (row.id.clone(), row.claim.tenant.to_owned())).collect();

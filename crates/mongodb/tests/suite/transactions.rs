@@ -2,10 +2,10 @@
 
 use mongodb::bson::{Document, doc};
 use oncebox_core::error::BoxError;
-use oncebox_core::store::{ErrorClass, Positions, Store};
+use oncebox_core::store::{ErrorClass, Store};
 use oncebox_mongodb::{MongoTx, TemporaryMongo};
 
-use super::support::{Verdict, claim, claims, database, orders, receipts, stock, to};
+use super::support::{Verdict, claim, claims, database, receipts, stock};
 
 async fn ledger(temporary: &TemporaryMongo) -> Result<Vec<i32>, BoxError> {
     use futures_util::TryStreamExt;
@@ -134,29 +134,31 @@ async fn a_handler_that_ends_the_transaction_is_told() -> Verdict {
     claimed.txn.parts().1.abort_transaction().await?;
     let error = store.commit(claimed.txn, None).await.unwrap_err();
     assert_eq!(error.class, ErrorClass::Failed, "{error}");
-    assert!(error.to_string().contains("leave the commit to oncebox"), "{error}");
+    assert!(error.to_string().contains("leave commit and abort to oncebox"), "{error}");
     assert!(receipts(&temporary).await?.is_empty());
     Ok(())
 }
 
-/// What it has committed is there with its receipt; what came after is refused, and comes again as a duplicate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_commits_is_told_and_nothing_is_lost() -> Verdict {
+async fn a_handler_that_commits_by_itself_is_found_out_however_the_transaction_ends() -> Verdict {
     let temporary = database().await;
     let store = temporary.store();
-    let owner = store.acquire(&orders()).await?;
-    let mut claimed = claim(&store, "a").await?;
-    claimed.txn.collection("ledger").insert_one(doc! { "_id": 1, "n": 1 }).await?;
-    claimed.txn.parts().1.commit_transaction().await?;
-    let error = store.commit(claimed.txn, to(&owner, 1)).await.unwrap_err();
-    assert_eq!(error.class, ErrorClass::Failed, "{error}");
-    assert!(error.to_string().contains("leave the commit to oncebox"), "{error}");
-    // The batch comes again: what it did is done, once, and the position was not moved without it.
-    assert_eq!((ledger(&temporary).await?, receipts(&temporary).await?), (vec![1], vec!["a".to_owned()]));
-    let again = claim(&store, "a").await?;
-    assert_eq!(again.fresh, [false]);
-    store.commit(again.txn, to(&owner, 1)).await?;
-    assert_eq!(ledger(&temporary).await?, [1]);
+    for (id, commits, begins_another) in [("a", true, false), ("b", false, false), ("c", false, true)] {
+        let mut claimed = claim(&store, id).await?;
+        let (_, session) = claimed.txn.parts();
+        session.commit_transaction().await?;
+        if begins_another {
+            session.start_transaction().await?;
+        }
+        let ended =
+            if commits { store.commit(claimed.txn, None).await } else { store.undo(claimed.txn).await };
+        let error = ended.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Torn, "{id}: {error}");
+    }
+    let mut claimed = claim(&store, "d").await?;
+    claimed.txn.parts().1.abort_transaction().await?;
+    store.undo(claimed.txn).await?;
+    assert_eq!(receipts(&temporary).await?.len(), 3);
     Ok(())
 }
 

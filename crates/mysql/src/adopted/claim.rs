@@ -6,10 +6,11 @@
 //! round finds at least one more, or the row is one that the table only takes for ours.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{
-    AdoptedBatch, AdoptedRow, Claim, ErrorClass, Met, Refused, StoreError, StoreResult,
+    AdoptedBatch, AdoptedRow, Claim, ErrorClass, Met, Refused, StoreError, StoreResult, StoredId,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
@@ -19,7 +20,7 @@ use super::{Adopted, Table};
 use crate::claim::MAX_MESSAGE_BYTES;
 use crate::classify::{Context, number_of};
 use crate::store::MysqlStore;
-use crate::txn::MysqlTxn;
+use crate::txn::{MysqlTxn, Trace};
 
 const DOING: &str = "claiming receipts";
 /// A unique key has this value already.
@@ -49,11 +50,18 @@ impl Reading {
 pub(crate) async fn claim(
     store: &MysqlStore,
     adopted: &Adopted,
-    conn: &mut MySqlConnection,
+    txn: &mut MysqlTxn,
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
 ) -> StoreResult<(Vec<bool>, Vec<Refused>)> {
-    claim_by(store, adopted, conn, consumer, claims, Reading::Plain).await
+    if claims.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let (table, found) = claim_by(store, adopted, txn, consumer, claims, Reading::Plain).await?;
+    if !found.written.is_empty() {
+        txn.leaves(Trace::Adopted { table, consumer: consumer.clone(), rows: found.written });
+    }
+    Ok((found.fresh, found.refused))
 }
 
 /// [`claim`] in a transaction of somebody else.
@@ -68,11 +76,22 @@ pub(crate) async fn claim_within(
     if !conn.is_in_transaction() {
         return Err(refused("the connection is not in a transaction: call `begin` on it first".to_owned()));
     }
-    let (fresh, not_taken) = claim_by(store, adopted, conn, consumer, claims, Reading::Locking).await?;
-    match not_taken.first() {
-        Some(Refused { at, why }) => Err(refused(format!("message {:?}: {why}", claims[*at].message_id))),
-        None => Ok(fresh),
+    if claims.is_empty() {
+        return Ok(Vec::new());
     }
+    let (_, found) = claim_by(store, adopted, conn, consumer, claims, Reading::Locking).await?;
+    match found.refused.first() {
+        Some(Refused { at, why }) => Err(refused(format!("message {:?}: {why}", claims[*at].message_id))),
+        None => Ok(found.fresh),
+    }
+}
+
+/// What a claim found.
+struct Found {
+    fresh: Vec<bool>,
+    refused: Vec<Refused>,
+    /// Ids and tenants of the receipts that were written.
+    written: HashSet<(StoredId, String)>,
 }
 
 async fn claim_by(
@@ -82,16 +101,13 @@ async fn claim_by(
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
     reading: Reading,
-) -> StoreResult<(Vec<bool>, Vec<Refused>)> {
-    if claims.is_empty() {
-        return Ok((Vec::new(), Vec::new()));
-    }
+) -> StoreResult<(Arc<Table>, Found)> {
     adopted.ensure_only(consumer)?;
     let table = adopted.table(store).await?;
     adopted.ensure_holds(&table, consumer)?;
     match claim_in(&table, conn, consumer, claims, reading).await {
         Err(error) => Err(adopted.look_again_after(store, error).await),
-        claimed => claimed,
+        Ok(found) => Ok((table, found)),
     }
 }
 
@@ -101,7 +117,7 @@ async fn claim_in(
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
     reading: Reading,
-) -> StoreResult<(Vec<bool>, Vec<Refused>)> {
+) -> StoreResult<Found> {
     let batch = AdoptedBatch::new(&table.adopt, table.id, &table.required, claims);
     let (mut written, mut met) = (HashSet::with_capacity(batch.rows.len()), HashMap::new());
     for part in parts(&batch.rows) {
@@ -142,7 +158,8 @@ async fn claim_in(
         }
     }
     let changed = |why| StoreError::new(ErrorClass::Environment, DOING, why);
-    batch.answer(&table.adopt, &written, &met).map_err(changed)
+    let (fresh, refused) = batch.answer(&table.adopt, &written, &met).map_err(changed)?;
+    Ok(Found { fresh, refused, written })
 }
 
 /// Places of rows that fit into one message.
@@ -172,11 +189,44 @@ fn receipt(row: &MySqlRow) -> sqlx::Result<Receipt> {
 
 /// Whether the receipt is exactly the one of this message. Compared here and not by the server, whose collations know equal
 /// texts that are not the same.
-fn is_of(receipt: &Receipt, consumer: &ConsumerName, row: &AdoptedRow<'_>) -> bool {
+fn is_of(receipt: &Receipt, consumer: &ConsumerName, id: &StoredId, tenant: &str) -> bool {
     // NULL is no tenant, and whose receipt it is that names no consumer the key has decided.
-    receipt.0 == stored_bytes(&row.id)
+    receipt.0 == stored_bytes(id)
         && receipt.1.as_deref().is_none_or(|name| name == consumer.as_str().as_bytes())
-        && receipt.2.as_deref().unwrap_or_default() == row.claim.tenant.as_bytes()
+        && receipt.2.as_deref().unwrap_or_default() == tenant.as_bytes()
+}
+
+/// Receipts by their ids.
+fn by_id(found: &[MySqlRow]) -> sqlx::Result<HashMap<Vec<u8>, Vec<Receipt>>> {
+    let mut receipts = HashMap::with_capacity(found.len());
+    for row in found {
+        let receipt = receipt(row)?;
+        receipts.entry(receipt.0.clone()).or_insert_with(Vec::new).push(receipt);
+    }
+    Ok(receipts)
+}
+
+impl Table {
+    /// The statement that reads these receipts.
+    pub(crate) fn ask_for(&self, consumer: &ConsumerName, rows: &HashSet<(StoredId, String)>) -> String {
+        let rows: Vec<_> = rows.iter().map(|(id, tenant)| (id, tenant.as_str())).collect();
+        self.statements.known(consumer, &rows, "")
+    }
+
+    /// Whether all of them are in its answer.
+    pub(crate) fn has_all(
+        &self,
+        consumer: &ConsumerName,
+        rows: &HashSet<(StoredId, String)>,
+        answer: &[MySqlRow],
+    ) -> bool {
+        by_id(answer).is_ok_and(|found| {
+            rows.iter().all(|(id, tenant)| {
+                let receipts = found.get(&stored_bytes(id)).map_or(&[][..], Vec::as_slice);
+                receipts.iter().any(|receipt| is_of(receipt, consumer, id, tenant))
+            })
+        })
+    }
 }
 
 /// Leaves those that have no receipt.
@@ -189,18 +239,14 @@ async fn remove_known(
     met: &mut HashMap<usize, Met>,
     reading: Reading,
 ) -> StoreResult<()> {
-    let sent: Vec<_> = open.iter().map(|place| &rows[*place]).collect();
+    let sent: Vec<_> = open.iter().map(|place| (&rows[*place].id, rows[*place].claim.tenant)).collect();
     let select = table.statements.known(consumer, &sent, reading.clause());
     let found = sqlx::raw_sql(AssertSqlSafe(select)).fetch_all(conn).await.context_of_values(DOING)?;
-    let found: HashMap<Vec<u8>, Vec<Receipt>> = found.iter().try_fold(HashMap::new(), |mut found, row| {
-        let receipt = receipt(row).context(DOING)?;
-        found.entry(receipt.0.clone()).or_insert_with(Vec::new).push(receipt);
-        Ok::<_, StoreError>(found)
-    })?;
+    let found = by_id(&found).context(DOING)?;
     open.retain(|place| {
         let row = &rows[*place];
         let receipts = found.get(&stored_bytes(&row.id)).map_or(&[][..], Vec::as_slice);
-        let known = receipts.iter().any(|receipt| is_of(receipt, consumer, row));
+        let known = receipts.iter().any(|receipt| is_of(receipt, consumer, &row.id, row.claim.tenant));
         if known {
             met.insert(*place, Met::Own);
         }
@@ -226,7 +272,7 @@ async fn remove_others(
             sqlx::raw_sql(AssertSqlSafe(select)).fetch_optional(&mut *conn).await.context_of_values(doing)?;
         match found.as_ref().map(receipt).transpose().context(doing)? {
             // It was committed a moment ago.
-            Some(receipt) if is_of(&receipt, consumer, &rows[place]) => {
+            Some(receipt) if is_of(&receipt, consumer, &rows[place].id, rows[place].claim.tenant) => {
                 met.insert(place, Met::Own);
             }
             Some((id, consumer, tenant)) => {

@@ -1,50 +1,50 @@
 //! From an adopted table to oncebox's own: copied page by page while others write, then switched.
 //!
 //! RENAME commits by itself here, so it comes first: it waits for the transactions that have touched the table, and whoever
-//! comes later finds no table of that name. Then the rest is copied from where the table is now. A process that ends in between
-//! has lost nothing: the next one finds the new name and goes on.
+//! comes later finds no table of that name. Then the whole table is compared once more, where it is now: nothing says which rows came
+//! last. A process that ends in between has lost nothing: the next one finds the new name and goes on.
+
+mod walk;
+
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError};
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{
-    Adopt, CopiedPage, CopiedReceipt, CopyFrom, IdKind, PageMark, StoreResult, StoredId, Switched,
+    Adopt, CopiedPage, CopiedReceipt, CopyFrom, PageMark, StoreResult, StoredId, Switched,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 
 use super::statements::{bytes_of, id_bytes};
 use super::{Table, describe};
+use crate::claim::MAX_MESSAGE_BYTES;
 use crate::classify::Context;
 use crate::purge::Mark;
 use crate::quote::{identifier, number, push_bytes, push_text};
 use crate::store::MysqlStore;
+use walk::{Place, Walk, mark_of};
 
-/// Rows that one step reads.
-const STEP_ROWS: u32 = 500;
+/// Rows that one page reads: a few hundredths of a second.
+const PAGE_ROWS: u32 = 5000;
+
+/// Keys that are asked for in one statement. MariaDB makes a temporary table of a thousand and more.
+const KEYS_ASKED_FOR: usize = 900;
 
 /// What the table is called after the switch.
 const SUFFIX: &str = "_adopted";
 
 const DOING: &str = "copying receipts";
 
-/// Copies the rows behind an id.
+/// Copies the rows of a page.
 pub(super) async fn copy_receipts(
     store: &MysqlStore,
     from: CopyFrom<'_>,
     page: &PageMark,
 ) -> StoreResult<CopiedPage> {
-    let source = Source::of(store, from).await?;
-    store
-        .patiently(DOING, async {
-            let mut txn = store.begin_aside().await?;
-            let copied = source.copy(&mut txn, page, from.dry_run).await.context(DOING)?;
-            if from.dry_run {
-                txn.rollback().await;
-            } else {
-                txn.commit_own(DOING).await?;
-            }
-            Ok(copied)
-        })
-        .await
+    let place = Place::of_page(page);
+    let source = Source::of(store, from, place.is_first()).await?;
+    source.copy(store, &place, from.dry_run).await
 }
 
 /// Renames the table, then copies what is missing.
@@ -63,10 +63,10 @@ pub(super) async fn switch_receipts(store: &MysqlStore, from: CopyFrom<'_>) -> S
         // The statement has ended the transaction, so the connection is not used again.
         sqlx::raw_sql(AssertSqlSafe(rename)).execute(&mut *txn).await.context_of_ddl(doing)?;
     }
-    let from = CopyFrom { adopt: &renamed, ..from };
+    let source = Source::of(store, CopyFrom { adopt: &renamed, ..from }, true).await?;
     let (mut next, mut written) = (Some(PageMark::default()), 0);
     while let Some(page) = next {
-        let copied = copy_receipts(store, from, &page).await?;
+        let copied = source.copy(store, &Place::of_page(&page), from.dry_run).await?;
         written += copied.written;
         next = copied.next;
     }
@@ -93,54 +93,91 @@ async fn exists(store: &MysqlStore, table: &Adopt) -> StoreResult<bool> {
 
 /// The table, as it is copied from.
 struct Source<'f> {
-    table: Table,
+    table: Arc<Table>,
     consumer: Option<&'f ConsumerName>,
-    mark: String,
-    marked_by: Mark,
+    walk: Walk,
 }
 
 impl<'f> Source<'f> {
-    async fn of(store: &MysqlStore, from: CopyFrom<'f>) -> StoreResult<Self> {
-        let table = describe::table_to_read(store, from.adopt).await?;
-        let marked_by = match table.id {
-            IdKind::UuidBytes | IdKind::Bytes { .. } => Mark::Bytes,
-            IdKind::Text { .. } | IdKind::Uuid | IdKind::UuidHex => Mark::Text,
+    /// Looks at the table when a pass begins, and keeps what it found for the pages behind.
+    async fn of(store: &MysqlStore, from: CopyFrom<'f>, anew: bool) -> StoreResult<Self> {
+        let known = store.inner.copied.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let table = match known.filter(|table| !anew && table.adopt == *from.adopt) {
+            Some(table) => table,
+            None => {
+                let table = Arc::new(describe::table_to_read(store, from.adopt).await?);
+                *store.inner.copied.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&table));
+                table
+            }
         };
-        let mark = identifier(from.adopt.message_id_column());
-        Ok(Self { table, consumer: from.consumer, mark, marked_by })
+        Ok(Self { walk: Walk::over(&table), table, consumer: from.consumer })
     }
 
-    async fn copy(
+    /// One page, in one transaction.
+    async fn copy(&self, store: &MysqlStore, place: &Place, dry_run: bool) -> StoreResult<CopiedPage> {
+        store
+            .patiently(DOING, async {
+                let mut txn = store.begin_in_utc().await?;
+                let copied = self.copy_page(store, &mut txn, place.clone(), dry_run).await.context(DOING)?;
+                if dry_run {
+                    txn.rollback().await;
+                } else {
+                    txn.commit_own(DOING).await?;
+                }
+                Ok(copied)
+            })
+            .await
+    }
+
+    async fn copy_page(
         &self,
+        store: &MysqlStore,
         conn: &mut MySqlConnection,
-        page: &PageMark,
+        mut place: Place,
         dry_run: bool,
     ) -> sqlx::Result<CopiedPage> {
-        let (mark, table) = (&self.mark, self.table.adopt.quoted('`'));
-        // The first byte says only that there is a mark, which may be empty.
-        let behind = self.marked_by.behind(mark, page.0.split_first().map(|(_, mark)| mark));
-        // Several consumers may have the same id, so a page ends behind all of them.
-        let end = format!(
-            "SELECT {}, COUNT(*) FROM (SELECT {mark} AS mark FROM {table} WHERE {behind} ORDER BY {mark} LIMIT {STEP_ROWS}) AS step",
-            id_bytes(self.table.id, "MAX(mark)")
+        if place.is_first() {
+            place.total = self.rows_guessed(store, conn).await?;
+        }
+        let id = identifier(self.table.adopt.message_id_column());
+        let behind = format!("{} AND {id} IS NOT NULL", self.walk.behind(&place));
+        let last = format!(
+            "SELECT {} FROM {}{} WHERE {behind} ORDER BY {} LIMIT 1 OFFSET {}",
+            self.walk.values(),
+            self.table.adopt.quoted('`'),
+            self.walk.hint(),
+            self.walk.order(),
+            PAGE_ROWS - 1
         );
-        let end = sqlx::raw_sql(AssertSqlSafe(end)).fetch_one(&mut *conn).await?;
-        let Some(reached) = end.try_get_unchecked::<Option<Vec<u8>>, _>(0)? else {
-            return Ok(CopiedPage::default());
-        };
-        let select = format!("{} WHERE {behind} AND {}", self.select(), self.marked_by.up_to(mark, &reached));
+        let last = sqlx::raw_sql(AssertSqlSafe(last)).fetch_optional(&mut *conn).await?;
+        let last = last.map(|row| self.walk.read(&row)).transpose()?;
+        // Several rows may be the same in this order, so a page ends behind all of them. The last page has no end.
+        let up_to = last.as_ref().map_or_else(|| "TRUE".to_owned(), |values| self.walk.up_to(values));
+        let select = format!("{} WHERE {behind} AND {up_to}", self.select());
         let rows = sqlx::raw_sql(AssertSqlSafe(select)).fetch_all(&mut *conn).await?;
         let mut copied = CopiedPage { seen: rows.len() as u64, ..CopiedPage::default() };
         copied.uuids = self.table.id.is_uuid();
-        copied.next = Some(PageMark([&[1], reached.as_slice()].concat()));
+        let done = place.done + copied.seen;
+        copied.progress = (done, if last.is_some() { place.total.max(done) } else { done });
+        copied.next = last.map(|values| place.after(copied.seen, values).to_page());
         let mut receipts = Vec::with_capacity(rows.len());
         for row in &rows {
             receipts.extend(self.receipt(row)?);
         }
         copied.skipped = copied.seen - receipts.len() as u64;
-        receipts.sort_unstable_by_key(|receipt| receipt.key);
-        copied.written = write(conn, &receipts, dry_run).await?;
+        copied.written = write_missing(conn, receipts, dry_run).await?;
         Ok(copied)
+    }
+
+    /// How many rows there are, as far as the server knows without counting.
+    async fn rows_guessed(&self, store: &MysqlStore, conn: &mut MySqlConnection) -> sqlx::Result<u64> {
+        const GUESS: &str = "SELECT CAST(table_rows AS SIGNED) FROM information_schema.tables \
+             WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?";
+        let adopt = &self.table.adopt;
+        let row =
+            store.query(GUESS).bind(adopt.schema()).bind(adopt.table_name()).fetch_optional(conn).await?;
+        let rows: Option<i64> = row.map(|row| row.try_get(0)).transpose()?.flatten();
+        Ok(rows.unwrap_or_default().unsigned_abs())
     }
 
     fn select(&self) -> String {
@@ -155,18 +192,19 @@ impl<'f> Source<'f> {
             },
         );
         format!(
-            "SELECT {}, {}, {}, CAST({time} AS SIGNED) FROM {}",
-            id_bytes(self.table.id, &self.mark),
+            "SELECT {}, {}, {}, CAST({time} AS SIGNED) FROM {}{}",
+            id_bytes(self.table.id, &identifier(adopt.message_id_column())),
             name(adopt.consumer_column()),
             name(adopt.tenant_column()),
-            adopt.quoted('`')
+            adopt.quoted('`'),
+            self.walk.hint()
         )
     }
 
     fn receipt(&self, row: &MySqlRow) -> sqlx::Result<Option<CopiedReceipt>> {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_default();
         let id: Vec<u8> = row.try_get_unchecked(0)?;
-        let id = match self.marked_by {
+        let id = match mark_of(self.table.id) {
             Mark::Bytes => StoredId::Bytes(id),
             Mark::Text => StoredId::Text(text(id)),
         };
@@ -178,23 +216,32 @@ impl<'f> Source<'f> {
     }
 }
 
-/// Each with its own time; those without one are as old as this. How many were missing is asked before: the server counts those
-/// that were there as well.
-async fn write(conn: &mut MySqlConnection, receipts: &[CopiedReceipt], dry_run: bool) -> sqlx::Result<u64> {
+/// Writes those that are not there, each with its own time, or with this one if it has none. Returns how many.
+async fn write_missing(
+    conn: &mut MySqlConnection,
+    mut receipts: Vec<CopiedReceipt>,
+    dry_run: bool,
+) -> sqlx::Result<u64> {
     if receipts.is_empty() {
         return Ok(0);
     }
-    let (mut there, mut insert) = (
-        "SELECT COUNT(*) FROM oncebox_inbox WHERE `key` IN (".to_owned(),
-        "INSERT INTO oncebox_inbox (`key`, consumer, tenant, message_id, processed_at) VALUES ".to_owned(),
-    );
-    for (at, receipt) in receipts.iter().enumerate() {
-        if at > 0 {
-            there.push(',');
-            insert.push_str(", ");
+    receipts.sort_unstable_by_key(|receipt| receipt.key);
+    receipts.dedup_by_key(|receipt| receipt.key);
+    let there = there(conn, &receipts).await?;
+    receipts.retain(|receipt| !there.contains(receipt.key.as_bytes().as_slice()));
+    if dry_run {
+        return Ok(receipts.len() as u64);
+    }
+    let mut insert = String::new();
+    for receipt in &receipts {
+        if insert.len() > MAX_MESSAGE_BYTES {
+            send(conn, &mut insert).await?;
         }
-        push_bytes(&mut there, receipt.key.as_bytes());
-        insert.push('(');
+        insert.push_str(if insert.is_empty() {
+            "INSERT INTO oncebox_inbox (`key`, consumer, tenant, message_id, processed_at) VALUES ("
+        } else {
+            ", ("
+        });
         push_bytes(&mut insert, receipt.key.as_bytes());
         for text in [&receipt.consumer, &receipt.tenant, &receipt.message_id] {
             insert.push_str(", ");
@@ -205,11 +252,34 @@ async fn write(conn: &mut MySqlConnection, receipts: &[CopiedReceipt], dry_run: 
             number(receipt.processed_at_us)
         ));
     }
-    there.push(')');
-    insert.push_str(" ON DUPLICATE KEY UPDATE copies = copies");
-    let there: i64 = sqlx::raw_sql(AssertSqlSafe(there)).fetch_one(&mut *conn).await?.try_get_unchecked(0)?;
-    if !dry_run {
-        sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut *conn).await?;
+    send(conn, &mut insert).await?;
+    Ok(receipts.len() as u64)
+}
+
+/// The keys of those that are there.
+async fn there(conn: &mut MySqlConnection, receipts: &[CopiedReceipt]) -> sqlx::Result<HashSet<Vec<u8>>> {
+    let mut there = HashSet::new();
+    for part in receipts.chunks(KEYS_ASKED_FOR) {
+        let mut sql = "SELECT `key` FROM oncebox_inbox WHERE `key` IN (".to_owned();
+        for (at, receipt) in part.iter().enumerate() {
+            if at > 0 {
+                sql.push(',');
+            }
+            push_bytes(&mut sql, receipt.key.as_bytes());
+        }
+        sql.push(')');
+        for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut *conn).await? {
+            there.insert(row.try_get_unchecked(0)?);
+        }
     }
-    Ok((receipts.len() as u64).saturating_sub(there.unsigned_abs()))
+    Ok(there)
+}
+
+/// Somebody else may copy at the same time, so one that is there by now is no error.
+async fn send(conn: &mut MySqlConnection, insert: &mut String) -> sqlx::Result<()> {
+    if !insert.is_empty() {
+        insert.push_str(" ON DUPLICATE KEY UPDATE copies = copies");
+        sqlx::raw_sql(AssertSqlSafe(std::mem::take(insert))).execute(conn).await?;
+    }
+    Ok(())
 }

@@ -2,8 +2,8 @@
 
 use oncebox_core::store::{ErrorClass, IdKind, StoreError, StoreResult};
 
-use super::statements::{bytes_of, id_bytes};
-use crate::purge::{Mark, Receipts};
+use super::statements::id_bytes;
+use crate::purge::{Letters, Mark, Receipts};
 use crate::quote::identifier;
 use crate::store::MysqlStore;
 
@@ -21,20 +21,27 @@ pub(crate) async fn receipts(store: &MysqlStore, consumers: usize) -> StoreResul
     }
     let column = |name: &str| format!("i.{}", identifier(name));
     let id = column(adopt.message_id_column());
-    // A dead letter has its id as the message spelled it. Bytes are compared: collations of two tables may not mix.
-    let letter = bytes_of("d.message_id");
-    let plain = |text: &str| bytes_of(&format!("REPLACE(LOWER({text}), '-', '')"));
-    let of_letter = match table.id {
-        IdKind::Text { .. } => format!("{letter} = {}", bytes_of(&id)),
-        IdKind::Bytes { .. } => format!("{letter} = {id}"),
-        IdKind::Uuid | IdKind::UuidHex => {
-            format!("{} = {}", plain("d.message_id"), plain(&format!("CONVERT({id} USING utf8mb4)")))
+    // As the columns of the letters are, so that their index can be used; whatever the application's columns are.
+    let as_letter = |column: &str| format!("CONVERT({column} USING utf8mb4) COLLATE utf8mb4_bin");
+    let tenant = adopt.tenant_column().map_or_else(
+        || "_utf8mb4 X''".to_owned(),
+        |name| format!("COALESCE({}, _utf8mb4 X'')", as_letter(&column(name))),
+    );
+    let letters = match table.id {
+        // As in oncebox's own table, blanks at the end are no difference, so that at most too many stay.
+        IdKind::Text { .. } | IdKind::Bytes { .. } => {
+            Letters::ByIndex(format!("d.message_id = {} AND d.tenant = {tenant}", as_letter(&id)))
         }
-        IdKind::UuidBytes => format!("{} = {}", plain("d.message_id"), plain(&format!("HEX({id})"))),
-    };
-    let of_tenant = match adopt.tenant_column() {
-        Some(name) => format!("{} = COALESCE({}, '')", bytes_of("d.tenant"), bytes_of(&column(name))),
-        None => "d.tenant = ''".to_owned(),
+        // A dead letter has its id as the message spelled it, in one of many ways: no index helps, so they are read once.
+        IdKind::Uuid | IdKind::UuidHex | IdKind::UuidBytes => {
+            let plain = |text: &str| format!("CAST(REPLACE(LOWER({text}), '-', '') AS BINARY(32))");
+            let of_receipt = match table.id {
+                IdKind::UuidBytes => plain(&format!("HEX({id})")),
+                _ => plain(&as_letter(&id)),
+            };
+            let same_tenant = ("CAST(d.tenant AS BINARY)".to_owned(), format!("CAST({tenant} AS BINARY)"));
+            Letters::ByValue(vec![(plain("d.message_id"), of_receipt), same_tenant])
+        }
     };
     let name = identifier(adopt.message_id_column());
     Ok(Some(Receipts {
@@ -48,6 +55,6 @@ pub(crate) async fn receipts(store: &MysqlStore, consumers: usize) -> StoreResul
         consumer: adopt.consumer_column().map(identifier),
         tenant: adopt.tenant_column().map(identifier),
         time: identifier(time),
-        of_letter: format!("{of_letter} AND {of_tenant}"),
+        letters,
     }))
 }

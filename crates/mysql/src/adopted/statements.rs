@@ -20,7 +20,7 @@ pub(super) struct Statements {
     /// Whether the column of the time is read in the time zone of the session.
     zoned: bool,
     /// The unique key. Named where receipts are looked for, so that its end is noticed: an insert needs none.
-    by_key: String,
+    pub(super) by_key: String,
     set: Vec<String>,
     consumer_in_key: bool,
     tenant_in_key: bool,
@@ -101,21 +101,21 @@ impl Statements {
         sql
     }
 
-    /// The receipts that are there with these ids, as bytes: id, consumer, tenant.
-    pub(super) fn known(&self, consumer: &ConsumerName, rows: &[&AdoptedRow<'_>], lock: &str) -> String {
+    /// The receipts that are there with these ids and tenants, as bytes: id, consumer, tenant.
+    pub(super) fn known(&self, consumer: &ConsumerName, rows: &[(&StoredId, &str)], lock: &str) -> String {
         let mut sql =
             format!("SELECT {} FROM {}{} WHERE {} IN (", self.names(), self.table, self.by_key, self.id);
-        for (at, row) in rows.iter().enumerate() {
+        for (at, (id, _)) in rows.iter().enumerate() {
             if at > 0 {
                 sql.push(',');
             }
-            push_id(&mut sql, &row.id);
+            push_id(&mut sql, id);
         }
         sql.push(')');
         sql.push_str(&self.of_consumer(consumer));
         // The key may begin with it.
         if let Some(column) = self.tenant.as_ref().filter(|_| self.tenant_in_key) {
-            let tenants: BTreeSet<_> = rows.iter().map(|row| row.claim.tenant).collect();
+            let tenants: BTreeSet<_> = rows.iter().map(|(_, tenant)| *tenant).collect();
             let tenants: Vec<_> = tenants.into_iter().map(text).collect();
             sql.push_str(&format!(" AND {column} IN ({})", tenants.join(",")));
         }

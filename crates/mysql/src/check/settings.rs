@@ -14,8 +14,8 @@ const OLDEST_MYSQL: [u32; 3] = [8, 0, 19];
 /// Below this, not even the receipts of a batch get through.
 const LEAST_PACKET: u64 = 1024 * 1024;
 const _: () = assert!(2 * MAX_MESSAGE_BYTES as u64 <= LEAST_PACKET, "a message of receipts fits twice");
-/// A batch of 4 MiB, and what its text takes in a statement.
-const GOOD_PACKET: u64 = 16 * 1024 * 1024;
+/// How many times as long as its messages a batch may be as text in a statement.
+const TEXT_FACTOR: u64 = 4;
 
 /// Settings of the server, by name.
 pub(super) type Variables = HashMap<String, String>;
@@ -48,7 +48,7 @@ const OF_SESSION: [&str; 8] = [
 const OF_SERVER: [&str; 5] =
     ["wait_timeout", "time_zone", "system_time_zone", "transaction_isolation", "tx_isolation"];
 
-pub(super) async fn findings(conn: &mut MySqlConnection) -> sqlx::Result<Vec<Finding>> {
+pub(super) async fn findings(conn: &mut MySqlConnection, largest_batch: usize) -> sqlx::Result<Vec<Finding>> {
     let facts =
         sqlx::query("SELECT VERSION(), SUBSTRING_INDEX(USER(), '@', -1)").fetch_one(&mut *conn).await?;
     let (server, client): (String, String) = (facts.try_get(0)?, facts.try_get(1)?);
@@ -57,7 +57,7 @@ pub(super) async fn findings(conn: &mut MySqlConnection) -> sqlx::Result<Vec<Fin
     let cipher = shown(conn, "SESSION STATUS", &["Ssl_cipher"]).await?.remove("ssl_cipher");
     let encrypted = cipher.is_some_and(|cipher| !cipher.is_empty());
     let mut findings = vec![version(&server, all.get("version_comment").map_or("", String::as_str))];
-    findings.extend(of_variables(&all));
+    findings.extend(of_variables(&all, largest_batch));
     findings.push(encryption(encrypted, &client));
     Ok(findings)
 }
@@ -92,7 +92,7 @@ fn numbers(version: &str) -> [u32; 3] {
     std::array::from_fn(|_| numbers.next().unwrap_or(0))
 }
 
-fn of_variables(all: &Variables) -> Vec<Finding> {
+fn of_variables(all: &Variables, largest_batch: usize) -> Vec<Finding> {
     let of = |name: &str| all.get(name).map_or("", String::as_str);
     let mut findings =
         vec![durability("innodb_flush_log_at_trx_commit", of("innodb_flush_log_at_trx_commit"))];
@@ -113,7 +113,7 @@ fn of_variables(all: &Variables) -> Vec<Finding> {
             "not strict: values of your handlers that do not fit a column are cut without an error. Add STRICT_TRANS_TABLES",
         )
     });
-    findings.extend(of("max_allowed_packet").parse().ok().map(packet));
+    findings.extend(of("max_allowed_packet").parse().ok().map(|bytes| packet(bytes, largest_batch as u64)));
     if let Ok(seconds) = of("wait_timeout").parse::<u64>() {
         let detail = format!("server default {seconds} s; oncebox sets its own limit in its sessions");
         findings.push(Finding::ok("wait_timeout", detail));
@@ -156,20 +156,23 @@ fn durability(setting: &str, value: &str) -> Finding {
     )
 }
 
-fn packet(bytes: u64) -> Finding {
-    let mib = bytes / (1024 * 1024);
+fn packet(bytes: u64, largest_batch: u64) -> Finding {
+    let mib = |bytes: u64| bytes.div_ceil(1024 * 1024);
+    let needed = largest_batch.saturating_mul(TEXT_FACTOR);
     if bytes < LEAST_PACKET {
         let detail = format!("{bytes} bytes: oncebox needs 1M at least. Set max_allowed_packet = 64M");
         return Finding::error("max_allowed_packet", detail);
     }
-    if bytes < GOOD_PACKET {
+    if bytes < needed {
         let detail = format!(
-            "{mib} MiB: batches of large messages have to be cut. Set max_allowed_packet = 64M, or batch.bytes to less than \
-             a quarter of it"
+            "{bytes} bytes, and the largest batch.bytes is {largest_batch}, which takes up to {TEXT_FACTOR} times as much: full batches \
+             have to be cut. Set max_allowed_packet = {}M, or batch.bytes to {} at most",
+            mib(needed),
+            bytes / TEXT_FACTOR
         );
         return Finding::warning("max_allowed_packet", detail);
     }
-    Finding::ok("max_allowed_packet", format!("{mib} MiB"))
+    Finding::ok("max_allowed_packet", format!("{} MiB", bytes / (1024 * 1024)))
 }
 
 fn encryption(encrypted: bool, client: &str) -> Finding {
@@ -217,7 +220,7 @@ mod tests {
     fn settings_that_lose_something_are_told() {
         let of = |pairs: &[(&str, &str)]| {
             let all = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let bad = of_variables(&all).into_iter().filter(|finding| finding.level != Ok);
+            let bad = of_variables(&all, 4 << 20).into_iter().filter(|finding| finding.level != Ok);
             bad.map(|finding| finding.subject).collect::<Vec<_>>()
         };
         let good = [
@@ -239,7 +242,15 @@ mod tests {
             of(&lax),
             ["innodb_flush_log_at_trx_commit", "sync_binlog", "sql_mode", "max_allowed_packet"]
         );
-        assert_eq!(packet(LEAST_PACKET - 1).level, Error);
+        assert_eq!(packet(LEAST_PACKET - 1, 1).level, Error);
+        assert_eq!(packet(64 << 20, 16 << 20).level, Ok);
+        let small = packet(16 << 20, 8 << 20);
+        assert_eq!(small.level, Warning);
+        assert!(
+            small.detail.contains("max_allowed_packet = 32M, or batch.bytes to 4194304"),
+            "{}",
+            small.detail
+        );
         assert_eq!(encryption(false, "10.0.0.7").level, Warning);
         assert_eq!(encryption(false, "localhost").level, Ok);
     }

@@ -41,8 +41,42 @@ pub(crate) struct Receipts {
     pub(crate) tenant: Option<String>,
     /// The column that says how old they are.
     pub(crate) time: String,
-    /// Whether the letter `d` is one of the message of the receipt `i`.
-    pub(crate) of_letter: String,
+    /// How the letters are found that keep a receipt.
+    pub(crate) letters: Letters,
+}
+
+/// How the letters of a consumer are compared with its receipts.
+pub(crate) enum Letters {
+    /// Whether the letter `d` is one of the message of the receipt `i`, by the index of the letters.
+    ByIndex(String),
+    /// What of the letter `d` must be the same as what of the receipt `i`, where the letters' columns as they are do not tell.
+    /// All of them are read once for a step, into a temporary table with an index of its own.
+    ByValue(Vec<(String, String)>),
+}
+
+impl Letters {
+    /// What is joined to the receipts `i`, and the condition that no letter keeps one.
+    fn none_keeps(&self, consumer: &str) -> (String, String) {
+        let letters = format!("FROM oncebox_dead AS d WHERE d.consumer = {}", text(consumer));
+        match self {
+            Self::ByIndex(same) => (String::new(), format!("NOT EXISTS (SELECT 1 {letters} AND {same})")),
+            Self::ByValue(values) => {
+                let columns = values.iter().enumerate();
+                let selected: Vec<_> = columns
+                    .clone()
+                    .map(|(nth, (of_letter, _))| format!("{of_letter} AS oncebox_{nth}"))
+                    .collect();
+                let same: Vec<_> =
+                    columns.map(|(nth, (_, of_receipt))| format!("k.oncebox_{nth} = {of_receipt}")).collect();
+                let join = format!(
+                    " LEFT JOIN (SELECT DISTINCT {} {letters}) AS k ON {}",
+                    selected.join(", "),
+                    same.join(" AND ")
+                );
+                (join, "k.oncebox_0 IS NULL".to_owned())
+            }
+        }
+    }
 }
 
 /// What the receipts are walked over by.
@@ -65,7 +99,8 @@ impl Mark {
         format!("{column} <= {}", self.literal(mark))
     }
 
-    fn literal(self, mark: &[u8]) -> String {
+    /// A mark in a statement.
+    pub(crate) fn literal(self, mark: &[u8]) -> String {
         let mut literal = if self == Self::Text && !mark.is_empty() { "_utf8mb4 " } else { "" }.to_owned();
         push_bytes(&mut literal, mark);
         literal
@@ -83,7 +118,7 @@ impl Receipts {
             consumer: Some("consumer".to_owned()),
             tenant: None,
             time: "processed_at".to_owned(),
-            of_letter: "d.message_id = i.message_id AND d.tenant = i.tenant".to_owned(),
+            letters: Letters::ByIndex("d.message_id = i.message_id AND d.tenant = i.tenant".to_owned()),
         }
     }
 
@@ -100,15 +135,14 @@ impl Receipts {
     /// The statement that finds which receipts of a consumer may go. A receipt whose message lies in the dead letters stays:
     /// replaying the letter relies on it.
     fn expired_of(&self, consumer: &str, horizon: i64, after: Option<&[u8]>, reached: &[u8]) -> String {
-        let Self { table, mark, time, of_letter, .. } = self;
+        let Self { table, mark, time, letters, .. } = self;
+        let (join, none_keeps) = letters.none_keeps(consumer);
         format!(
-            "SELECT {}, {} FROM {table} AS i WHERE {} AND i.{time} < {} AND NOT EXISTS (SELECT 1 FROM oncebox_dead AS d \
-             WHERE d.consumer = {} AND {of_letter}) AND {} AND {} ORDER BY i.{mark}",
+            "SELECT {}, {} FROM {table} AS i{join} WHERE {} AND i.{time} < {} AND {none_keeps} AND {} AND {} ORDER BY i.{mark}",
             self.mark_bytes,
             self.tenant.as_deref().map_or_else(|| "NULL".to_owned(), in_bytes),
             self.of_consumer(consumer),
             before(horizon),
-            text(consumer),
             self.marked_by.behind(mark, after),
             self.marked_by.up_to(mark, reached)
         )
@@ -210,7 +244,7 @@ impl<'a> Walk<'a> {
     pub(super) async fn count(&mut self) -> StoreResult<Purged> {
         while !self.pass.stop.is_cancelled() {
             let look = async {
-                let mut txn = self.store.begin_aside().await?;
+                let mut txn = self.store.begin_in_utc().await?;
                 let step = self.next_step(&mut txn).await?;
                 txn.rollback().await;
                 Ok(step)
@@ -253,7 +287,7 @@ impl<'a> Walk<'a> {
 
     /// One step: where it ends, and how many receipts it removed. `None` behind the last receipt.
     async fn step(&self, lease: &Lease) -> StoreResult<Option<(Place, u64)>> {
-        let mut txn = self.store.begin_aside().await?;
+        let mut txn = self.store.begin_in_utc().await?;
         let Some(step) = self.next_step(&mut txn).await? else {
             txn.rollback().await;
             return Ok(None);

@@ -6,13 +6,13 @@ use oncebox_mysql::MysqlStore;
 use super::support::{Database, execute, with_store};
 
 async fn found(store: &MysqlStore, subject: &str) -> Option<Finding> {
-    store.check().await.unwrap().into_iter().find(|finding| finding.subject == subject)
+    store.check(4 << 20).await.unwrap().into_iter().find(|finding| finding.subject == subject)
 }
 
 #[tokio::test]
 async fn a_server_as_it_comes_is_fit_for_the_job() {
     with_store(|store, _| async move {
-        let findings = store.check().await.unwrap();
+        let findings = store.check(4 << 20).await.unwrap();
         let subjects: Vec<_> = findings.iter().map(|finding| finding.subject.as_str()).collect();
         for subject in
             ["server role", "version", "innodb_flush_log_at_trx_commit", "sql_mode", "schema", "tables"]
@@ -73,4 +73,17 @@ async fn rights_are_told() {
     }
     let root = MysqlStore::connect(&database.url).await.unwrap();
     assert_eq!(level(found(&root, "user").await), Some(FindingLevel::Warning));
+}
+
+#[tokio::test]
+async fn packets_are_compared_with_the_largest_batch() {
+    with_store(|store, _| async move {
+        let level = async |largest: usize| {
+            let findings = store.check(largest).await.unwrap();
+            findings.into_iter().find(|finding| finding.subject == "max_allowed_packet").map(|f| f.level)
+        };
+        assert_eq!(level(1024).await, Some(FindingLevel::Ok));
+        assert_eq!(level(1 << 30).await, Some(FindingLevel::Warning));
+    })
+    .await;
 }

@@ -1,7 +1,7 @@
 //! Receipts, beyond what every store must do.
 
-use oncebox_core::store::{ErrorClass, Store};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
+use oncebox_core::store::Store;
+use sqlx::{Connection, MySqlConnection};
 
 use super::support::{apply, claim, claims, consumer, execute, number, with_store};
 
@@ -25,23 +25,6 @@ async fn more_receipts_than_fit_into_one_message() {
         assert!(again[2000..].iter().all(|fresh| *fresh));
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_handler_that_ends_the_transaction_is_found_out() {
-    for end in ["COMMIT", "ROLLBACK", "CREATE TABLE made (id INT)", "TRUNCATE TABLE effects"] {
-        with_store(|store, url| async move {
-            execute(&url, "CREATE TABLE effects (id INT)").await;
-            let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
-            sqlx::raw_sql(AssertSqlSafe(end.to_owned())).execute(&mut *claimed.txn).await.unwrap();
-            sqlx::raw_sql("INSERT INTO effects VALUES (1)").execute(&mut *claimed.txn).await.unwrap();
-            let error = store.commit(claimed.txn, None).await.unwrap_err();
-            assert_eq!(error.class, ErrorClass::Failed, "{end}: {error}");
-            assert!(error.to_string().contains("ended the transaction"), "{end}: {error}");
-            assert_eq!(number(&url, "SELECT COUNT(*) FROM effects").await, 0, "{end}");
-        })
-        .await;
-    }
 }
 
 #[tokio::test]

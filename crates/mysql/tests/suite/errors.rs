@@ -1,12 +1,16 @@
 //! What real errors of the server mean, in any language.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use oncebox_core::message::Record;
 use oncebox_core::names::Tenant;
 use oncebox_core::store::{DeadLetter, DeadLetters, ErrorClass, Store};
 use oncebox_mysql::{MysqlStore, MysqlTxn};
 use sqlx::{AssertSqlSafe, Row};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::support::{apply, claims, consumer, execute, number, with_database, with_store};
 
@@ -106,6 +110,98 @@ async fn a_lock_wait_that_takes_too_long_undoes_the_whole_claim() {
         assert_eq!(apply(&store, &["b", "c"]).await, [true, true]);
         store.rollback(held.txn).await;
         assert_eq!(apply(&store, &["a", "b", "c"]).await, [true, false, false]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_that_was_idle_for_too_long_is_nobodys_fault() {
+    with_database(|url| async move {
+        let second = Duration::from_secs(1);
+        let store = MysqlStore::builder(&url).idle_in_transaction_timeout(second).connect().await.unwrap();
+        store.migrate().await.unwrap();
+        execute(&url, TABLES).await;
+        for commits in [true, false] {
+            let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+            assert_eq!(claimed.fresh, [true]);
+            let id: u64 =
+                sqlx::query("SELECT CONNECTION_ID()").fetch_one(&mut *claimed.txn).await.unwrap().get(0);
+            let there = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id}");
+            while number(&url, &there).await > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            if commits {
+                let error = store.commit(claimed.txn, None).await.unwrap_err();
+                assert_eq!(error.class, ErrorClass::Away, "{error}");
+            } else {
+                let error = run(&mut claimed.txn, "UPDATE effects SET n = 1").await.unwrap_err();
+                assert_eq!(MysqlStore::classify(&error), ErrorClass::Transient, "{error}");
+                store.undo(claimed.txn).await.unwrap();
+            }
+        }
+        assert_eq!(apply(&store, &["a"]).await, [true]);
+    })
+    .await;
+}
+
+/// A proxy that passes everything on until it is told to keep the answers.
+async fn silenced(url: &str) -> (String, Arc<AtomicBool>) {
+    let (_, rest) = url.split_once('@').unwrap();
+    let server = rest.split('/').next().unwrap().to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = listener.local_addr().unwrap().to_string();
+    let (through, silent) = (url.replace(&server, &here), Arc::new(AtomicBool::new(false)));
+    let keeps = Arc::clone(&silent);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&server).await.unwrap();
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            let keeps = Arc::clone(&keeps);
+            // Whoever hangs up ends both ways.
+            let up = async move { tokio::io::copy(&mut from_client, &mut to_server).await.map(|_| ()) };
+            let down = async move {
+                let mut buffer = vec![0; 64 * 1024];
+                loop {
+                    let read = from_server.read(&mut buffer).await?;
+                    if read == 0 {
+                        return Ok(());
+                    }
+                    if !keeps.load(Ordering::SeqCst) {
+                        to_client.write_all(&buffer[..read]).await?;
+                    }
+                }
+            };
+            tokio::spawn(async move {
+                let ended: std::io::Result<()> =
+                    tokio::select! { ended = up => ended, ended = down => ended };
+                drop(ended);
+            });
+        }
+    });
+    (format!("{through}&ssl-mode=DISABLED"), silent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_without_an_answer_is_not_waited_for() {
+    with_store(|_, url| async move {
+        let (through, silent) = silenced(&url).await;
+        let store = MysqlStore::builder(&through).max_connections(2).connect().await.unwrap();
+        for after_handler in [true, false] {
+            let claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+            assert_eq!(claimed.fresh, [true]);
+            silent.store(true, Ordering::SeqCst);
+            let began = Instant::now();
+            if after_handler {
+                store.undo(claimed.txn).await.unwrap();
+            } else {
+                store.rollback(claimed.txn).await;
+            }
+            // The store's patience for other statements is a minute and a half.
+            assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+            silent.store(false, Ordering::SeqCst);
+        }
+        assert_eq!(apply(&store, &["a"]).await, [true]);
     })
     .await;
 }

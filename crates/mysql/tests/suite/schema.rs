@@ -28,7 +28,7 @@ fn statements(script: &str) -> Vec<String> {
 
 /// Whether the schema is whole: it says so, and it works.
 async fn assert_usable(store: &MysqlStore) {
-    let findings = store.check().await.unwrap();
+    let findings = store.check(4 << 20).await.unwrap();
     let errors: Vec<_> = findings.iter().filter(|finding| finding.level == FindingLevel::Error).collect();
     assert!(errors.is_empty(), "{errors:?}");
     assert_eq!(apply(store, &["a", "a "]).await, [true, true]);

@@ -1,6 +1,6 @@
 //! What is said about a table before the first message.
 
-use oncebox_core::store::{Adopt, AdoptedUse, Adopting, ErrorClass, FindingLevel, Store};
+use oncebox_core::store::{Adopt, AdoptedUse, Adopting, ErrorClass, FindingLevel, Status, Store};
 use oncebox_postgres::PgStore;
 
 use super::{Shop, adopt, claim, ids};
@@ -161,4 +161,28 @@ async fn a_batch_without_ids_needs_no_table() {
     let shop = Shop::new("", adopt("inbox", "id")).await;
     let claimed = claim(&shop.store, "stock", &[]).await.unwrap();
     shop.store.commit(claimed.txn, None).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_mix_consumers_or_tenants_is_refused() {
+    let shop = Shop::new("CREATE TABLE inbox (id text PRIMARY KEY)", adopt("inbox", "id")).await;
+    let errors = async |usage: AdoptedUse| -> Vec<String> {
+        let findings = shop.store.check_adopted(usage).await.unwrap();
+        findings.into_iter().filter(|f| f.level == FindingLevel::Error).map(|f| f.detail).collect()
+    };
+    assert_eq!(errors(ONE).await, [""; 0]);
+    let two = errors(AdoptedUse { consumers: 2, ..ONE }).await;
+    assert!(two.len() == 1 && two[0].contains("serves one consumer, and 2 are"), "{two:?}");
+    let tenants = errors(AdoptedUse { tenants: true, ..ONE }).await;
+    assert!(tenants.len() == 1 && tenants[0].contains("does not tell tenants apart"), "{tenants:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_tells_how_many_receipts_the_adopted_table_has() {
+    let shop = Shop::new("CREATE TABLE inbox (id text PRIMARY KEY)", adopt("inbox", "id")).await;
+    shop.run("INSERT INTO inbox VALUES ('old-1'), ('old-2')").await;
+    shop.apply("stock", &ids(&["a", "b", "old-1"])).await;
+    // It is what the server's statistics say.
+    shop.run("ANALYZE inbox").await;
+    assert_eq!(shop.store.status(1000).await.unwrap().receipts_estimate, 4);
 }

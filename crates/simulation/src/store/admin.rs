@@ -19,7 +19,7 @@ impl Check for ModelStore {
         self.operation(|_| Ok(())).await
     }
 
-    async fn check(&self) -> StoreResult<Vec<Finding>> {
+    async fn check(&self, _largest_batch: usize) -> StoreResult<Vec<Finding>> {
         Ok(Vec::new())
     }
 }

@@ -27,8 +27,10 @@ pub(crate) async fn receipts(store: &SqliteStore, consumers: usize) -> StoreResu
     let id = column(adopt.message_id_column());
     // A dead letter has its id as the message spelled it.
     let of_letter = match table.id {
-        IdKind::Text { .. } => format!("d.message_id = CAST({id} AS TEXT) COLLATE BINARY"),
-        IdKind::Bytes { .. } => format!("CAST(d.message_id AS BLOB) = {id}"),
+        // So that the index of the letters can be used.
+        IdKind::Text { .. } | IdKind::Bytes { .. } => {
+            format!("d.message_id = CAST({id} AS TEXT) COLLATE BINARY")
+        }
         IdKind::Uuid | IdKind::UuidHex => {
             format!("replace(lower(d.message_id), '-', '') = replace({id}, '-', '')")
         }

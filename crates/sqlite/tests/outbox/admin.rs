@@ -148,7 +148,7 @@ async fn the_status_counts_and_says_who_owns_what() -> TestResult {
 async fn a_check_warns_of_events_that_nobody_publishes() -> TestResult {
     let file = File::new().await?;
     let outbox = async || -> Result<_, BoxError> {
-        let findings = file.store.check().await?;
+        let findings = file.store.check(4 << 20).await?;
         findings.into_iter().find(|finding| finding.subject == "outbox").ok_or_else(|| "no finding".into())
     };
     assert_eq!(outbox().await?.level, FindingLevel::Ok);

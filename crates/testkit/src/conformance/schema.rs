@@ -51,7 +51,7 @@ pub async fn a_check_tells_about_missing_tables<T: Subject>() -> Verdict {
 }
 
 async fn errors<A: Admin>(store: &A) -> Result<usize, BoxError> {
-    let findings = store.check().await?;
+    let findings = store.check(4 << 20).await?;
     Ok(findings.iter().filter(|finding| finding.level == FindingLevel::Error).count())
 }
 

@@ -73,6 +73,7 @@ impl<S: InboxStore> Engine<S> {
                     part.others_succeeded = true;
                     return Next::Again(Duration::ZERO);
                 }
+                Others::Torn(reason) => return Next::Stop(reason),
                 Others::Unknown if !streak => {}
                 Others::Fail | Others::Unknown => {
                     let reason = format!("{reason} (so do the messages around it)");

@@ -19,7 +19,7 @@ const MAX_PROBED_MESSAGES: usize = 4;
 const MAX_MESSAGES_LOOKED_AT: usize = 200;
 
 /// How the handler does on other messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(in crate::inbox) enum Others {
     /// At least one succeeds: it is this message.
     Succeed,
@@ -27,6 +27,8 @@ pub(in crate::inbox) enum Others {
     Fail,
     /// There is none to try.
     Unknown,
+    /// It has committed one of them by itself, although that was not to be applied: the partition stops, for this reason.
+    Torn(String),
 }
 
 impl<S: InboxStore> Engine<S> {
@@ -46,6 +48,7 @@ impl<S: InboxStore> Engine<S> {
             match tried {
                 Ok(()) => return Others::Succeed,
                 Err(Trouble::NothingToTry) => {}
+                Err(Trouble::Torn(reason)) => return Others::Torn(reason),
                 Err(_) => answer = Others::Fail,
             }
         }
