@@ -54,6 +54,9 @@ pub const MESSAGE: Backoff = Backoff::from_millis(200, 30_000);
 /// An event whose delivery failed. Its receiver is somebody else's server, which is spared.
 pub const EVENT: Backoff = Backoff::from_millis(500, 60_000);
 
+/// A row that several processes write in turn, and somebody came in between.
+pub(crate) const TURN: Backoff = Backoff::from_millis(2, 200);
+
 /// A batch or a position when no message is to blame: a deadlock is over at once, and a database that is back should not
 /// wait for us. There is no last try: the process stays up and `/healthz` says so.
 pub(crate) const TROUBLE: Backoff = Backoff::from_millis(50, 5_000);
@@ -66,6 +69,9 @@ pub const PARTITION: Backoff = Backoff::from_millis(100, 2_000);
 
 /// A source that ended. It joins its group anew, which costs every member a rebalance.
 pub const SOURCE: Backoff = Backoff::from_millis(500, 30_000);
+
+/// A connection to a broker that was lost. It costs the broker a handshake, and messages wait meanwhile.
+pub const CONNECTION: Backoff = Backoff::from_millis(200, 10_000);
 
 /// A loop of the daemon that panicked. Nothing outside is waited for, so only the log has to be spared.
 pub const LOOP: Backoff = Backoff::from_millis(200, 30_000);

@@ -9,6 +9,14 @@ use crate::error::{BoxError, reject};
 use crate::names::{MessageId, Tenant};
 use crate::source::LogId;
 
+/// What the properties of a message are called among its headers: `property:message_id`. Some brokers have them beside the
+/// headers; their sources put them there, and see to it that no sender's own header has such a name.
+pub const PROPERTY_PREFIX: &str = "property:";
+
+/// What the parameters of the path of an HTTP request are called among the headers of its message: `path:tenant`. No sender can
+/// set them: the name of an HTTP header has no colon.
+pub const PATH_PREFIX: &str = "path:";
+
 /// The headers of a message: ordered, names may repeat, values are bytes or absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, Option<Bytes>)>);
@@ -80,6 +88,9 @@ pub struct Record {
     pub timestamp_ms: Option<i64>,
     /// The log it stands in, if the source knows: the same place in another log is another message.
     pub log: Option<LogId>,
+    /// The broker says that it had delivered it before, and was told nothing: its process may have ended because of it. That
+    /// is where the crash guard of a queue looks. It never says that the message is a duplicate.
+    pub redelivered: bool,
 }
 
 impl Record {
@@ -94,6 +105,7 @@ impl Record {
             headers: Headers::new(),
             timestamp_ms: None,
             log: None,
+            redelivered: false,
         }
     }
 

@@ -75,6 +75,8 @@ macro_rules! table {
 table! {
     Counter messages_total(consumer: "consumer", outcome: "outcome") = "oncebox_messages_total",
         "Messages by outcome: applied, duplicate, dead or retried.";
+    Counter redelivered_total(consumer: "consumer", outcome: "outcome") = "oncebox_redelivered_total",
+        "Messages that the broker had delivered before, by outcome: applied or duplicate.";
     Histogram batch_size(consumer: "consumer") = "oncebox_batch_size",
         "Messages in one transaction.", MESSAGES_IN_A_BATCH;
     Histogram transaction_seconds(consumer: "consumer") = "oncebox_transaction_seconds",

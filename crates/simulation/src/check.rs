@@ -4,6 +4,7 @@ mod effects;
 mod finally;
 mod outbox;
 mod positions;
+mod queues;
 
 use crate::log::{Entry, header_of};
 use crate::store::{LetterRow, Spot};
@@ -23,11 +24,16 @@ pub(crate) fn letter_name(row: &LetterRow) -> String {
 impl Inner {
     /// Whether a record is done with, for this consumer: applied, parked, or dropped by an operator.
     pub(crate) fn is_settled(&self, spot: Spot, entry: &Entry) -> bool {
-        let tables = &self.db.tables;
         let name = match &entry.id {
             Some(id) => id.clone(),
             None => format!("{}@{}#{}", spot.place, entry.record.offset, entry.writing),
         };
+        self.is_settled_as(spot, name)
+    }
+
+    /// The same by the id of a message, or by the name of its letter if it has none.
+    pub(crate) fn is_settled_as(&self, spot: Spot, name: String) -> bool {
+        let tables = &self.db.tables;
         let named = (spot.consumer, name);
         tables.applied.contains_key(&named)
             || tables.dropped.contains(&named)

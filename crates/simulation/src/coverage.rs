@@ -95,6 +95,16 @@ events! {
     SinkPanicked = "sink panicked",
     EventRetried = "parked event retried by an operator",
     LeaseLost = "relay lost a shard",
+    Delivered = "queue: delivered for the first time",
+    Redelivered = "queue: delivered again",
+    ConnectionCut = "queue: connection lost",
+    ConsumerTimeout = "queue: channel ended because it was too slow",
+    AnswerLost = "queue: answer lost with its channel",
+    GivenBack = "queue: message given back",
+    QueueHalted = "queue: process stands still",
+    TakenOut = "queue: message taken out by an operator",
+    RetriedLater = "queue: message wants to be tried much later",
+    AllDown = "queue: nobody reads for hours",
 }
 
 /// How often each [`Event`] happened.

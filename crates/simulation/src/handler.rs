@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::error::{Result, reject};
+use oncebox_core::error::{Result, reject, retry_after};
 use oncebox_core::inbox::{Apply, Failure, Handler};
 use oncebox_core::message::Message;
 use oncebox_core::outbox::{Event as Emitted, emit_all};
@@ -14,6 +14,9 @@ use crate::messages::Behaviour;
 use crate::run::Planned;
 use crate::store::{Conn, Effect, ModelError, ModelStore};
 use crate::world::{Actor, World};
+
+/// When a handler wants a message later: longer than anything else takes.
+const RETRY_LATER: Duration = Duration::from_secs(20 * 60);
 
 /// One message at a time.
 #[derive(Clone)]
@@ -72,7 +75,7 @@ impl OneMessage {
                 format!("p{process} c{consumer} tries m{number}: {behaviour:?}, for the {invoked}. time")
             });
         }
-        self.misbehave(conn, behaviour, invoked).await?;
+        self.misbehave(conn, number_of(record), behaviour, invoked).await?;
         let effect = {
             let mut inner = self.world.lock();
             Effect {
@@ -81,6 +84,7 @@ impl OneMessage {
                 key: record.key.clone(),
                 place: inner.log.place(&record.topic, record.partition),
                 offset: record.offset,
+                seq: header_of(record, "seq"),
                 writing: header_of(record, "writing"),
                 appended_ms: header_of(record, "appended"),
                 true_ms: 0,
@@ -102,12 +106,23 @@ impl OneMessage {
         Ok(())
     }
 
-    async fn misbehave(&self, conn: &mut Conn, behaviour: Behaviour, invoked: u32) -> Result<()> {
+    async fn misbehave(
+        &self,
+        conn: &mut Conn,
+        number: u32,
+        behaviour: Behaviour,
+        invoked: u32,
+    ) -> Result<()> {
         let saw = |event| self.world.lock().saw(event);
         match behaviour {
             Behaviour::Good | Behaviour::Poisons => Ok(()),
             Behaviour::FailsTimes(times) if invoked > times => Ok(()),
             Behaviour::CrashesTimes(times) if invoked > times => Ok(()),
+            Behaviour::RetriesLater(times) if invoked > times => Ok(()),
+            Behaviour::RetriesLater(_) => {
+                saw(Event::RetriedLater);
+                Err(retry_after(RETRY_LATER, "the handler wants it later"))
+            }
             Behaviour::Fails | Behaviour::FailsTimes(_) => {
                 saw(Event::Failed);
                 Err("the handler does not like it".into())
@@ -124,6 +139,7 @@ impl OneMessage {
                 tokio::time::sleep(Duration::from_millis(3)).await;
                 self.world.alive(self.actor).await;
                 saw(Event::CrashedProcess);
+                self.world.lock().check_ends(self.actor, number);
                 self.world.crash(self.actor);
                 std::future::pending().await
             }

@@ -5,6 +5,7 @@
 //! of messages, duplicates, poison, faults, restarts and hours that pass; during and after it the promises of
 //! `ARCHITECTURE.md` are checked against the simplest possible reference.
 
+mod broker;
 mod check;
 mod coverage;
 mod handler;

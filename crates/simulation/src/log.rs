@@ -109,7 +109,12 @@ impl Log {
         let topic =
             || Topic { exists: true, creation: 0, partitions: vec![Partition::default(); config.partitions] };
         Self {
-            topics: (0..config.topics).map(|_| topic()).collect(),
+            // Where the source are queues, the names are theirs.
+            topics: if config.prefetch.is_some() {
+                Vec::new()
+            } else {
+                (0..config.topics).map(|_| topic()).collect()
+            },
             consumer_names: Names::numbered('c', config.consumers),
             topic_names: Names::numbered('t', config.topics),
             consumers: config.consumers,

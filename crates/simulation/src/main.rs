@@ -23,6 +23,9 @@ struct Args {
     /// Puts each known mistake back and says after how many seeds it is found.
     #[arg(long)]
     mistakes: bool,
+    /// Of the mistakes, only those whose name contains this.
+    #[arg(long, default_value = "")]
+    only: String,
     /// How many processes share the work. Each has its own statics, so that histories do not touch each other.
     #[arg(long, default_value_t = cores())]
     jobs: u64,
@@ -41,7 +44,7 @@ fn main() -> Result<ExitCode> {
         return Ok(one(seed));
     }
     if args.mistakes {
-        return Ok(mistakes(args.seeds));
+        return Ok(mistakes(args.seeds, &args.only));
     }
     if args.part {
         return Ok(part(args.from, args.seeds));
@@ -122,9 +125,9 @@ fn all(args: &Args) -> Result<ExitCode> {
 }
 
 /// Makes one mistake after the other.
-fn mistakes(seeds: u64) -> ExitCode {
+fn mistakes(seeds: u64, only: &str) -> ExitCode {
     let mut all_found = true;
-    for mistake in Mistake::ALL {
+    for mistake in Mistake::ALL.iter().filter(|mistake| mistake.name().contains(only)) {
         let found = (0..seeds).find_map(|seed| {
             make(Some(*mistake));
             let violation = simulate(seed, false).violation;

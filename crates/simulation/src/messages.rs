@@ -23,6 +23,8 @@ pub(crate) enum Behaviour {
     AlwaysTransient,
     /// Leaves a transaction in which nothing else works.
     Poisons,
+    /// Wants to be tried again much later, so many times, and then applies it.
+    RetriesLater(u32),
 }
 
 impl Behaviour {
@@ -31,7 +33,9 @@ impl Behaviour {
         let Excused { exposed, killed } = excused;
         match self {
             Self::Good => exposed >= attempts || killed >= crash_limit,
-            Self::FailsTimes(times) => times + exposed >= attempts || killed >= crash_limit,
+            Self::FailsTimes(times) | Self::RetriesLater(times) => {
+                times + exposed >= attempts || killed >= crash_limit
+            }
             Self::CrashesTimes(times) => times + killed >= crash_limit || exposed >= attempts,
             _ => true,
         }
@@ -58,6 +62,8 @@ pub(crate) struct Sent {
     pub(crate) exposed: u32,
     /// How often its process was killed from outside while it may have run alone.
     pub(crate) killed: u32,
+    /// How often it has ended a process.
+    pub(crate) ended: u32,
     pub(crate) emits: u8,
 }
 
@@ -69,7 +75,7 @@ pub(crate) struct Messages {
 
 impl Messages {
     pub(crate) fn send(&mut self, number: u32, behaviour: Behaviour, emits: u8) {
-        let sent = Sent { behaviour, mended: false, invoked: 0, exposed: 0, killed: 0, emits };
+        let sent = Sent { behaviour, mended: false, invoked: 0, exposed: 0, killed: 0, ended: 0, emits };
         self.sent.entry(number).or_insert(sent);
     }
 

@@ -54,6 +54,13 @@ mistakes! {
     PurgeByDatabaseClock = "purge by the database's clock alone",
     FastestPartition = "retention follows the fastest partition",
     ReplayKeepsAge = "a replay keeps the receipt's old age",
+    AnswerBeforeCommit = "queue: acknowledge before the commit",
+    NoQueueGuard = "queue: no crash guard for what was delivered before",
+    RedeliveredIsDuplicate = "queue: what was delivered before counts as applied",
+    RetryLetsPass = "queue: a message that waits for its retry lets its key pass",
+    RetryHoldsLane = "queue: a message that waits for its retry holds up everybody",
+    EmptyIsCaughtUp = "queue: caught up as soon as it looks empty, whatever is not answered",
+    AnsweredIsCaughtUp = "queue: caught up before the acknowledgements have arrived",
 }
 
 /// Makes this mistake in this thread from now on. Those of the engine itself need the feature `mistakes`.

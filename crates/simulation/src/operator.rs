@@ -34,6 +34,7 @@ impl Operator {
 
     /// Looks after everything that stands still.
     pub(crate) async fn look_after(&self) {
+        self.world.lock().cure_queues();
         let stops: Vec<(Spot, Stop)> =
             self.world.lock().log.stops.iter().map(|(spot, (_, stop))| (*spot, stop.clone())).collect();
         for (spot, stop) in stops {

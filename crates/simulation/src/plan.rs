@@ -30,6 +30,11 @@ pub(crate) struct Config {
     pub(crate) consumers: usize,
     pub(crate) topics: usize,
     pub(crate) partitions: usize,
+    /// The source are queues instead of logs (topics are their names), and a channel holds at most so many messages
+    /// unacknowledged.
+    pub(crate) prefetch: Option<usize>,
+    /// Nothing takes long but messages that want to be tried again much later.
+    pub(crate) patience: bool,
     pub(crate) lanes: usize,
     pub(crate) batch: usize,
     pub(crate) attempts: u32,
@@ -56,6 +61,15 @@ pub(crate) struct Config {
     pub(crate) skews_ms: Vec<i64>,
     /// The processes survive a failover of the database.
     pub(crate) live_failover: bool,
+}
+
+impl Config {
+    /// Every topic with its partitions.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let partitions = self.partitions;
+        (0..self.topics)
+            .flat_map(move |topic| (0..partitions).map(move |partition| Place { topic, partition }))
+    }
 }
 
 /// A record that a producer sends.
@@ -112,6 +126,12 @@ pub(crate) enum Step {
     StopStart(usize),
     Freeze(usize, Duration),
     Rebalance,
+    /// The connection of a process to the broker is lost.
+    Cut(usize),
+    /// Everybody is told to stop, and stays down.
+    Down,
+    /// Everybody is back.
+    Up,
     Arm(Fault),
     Outage(Duration),
     TableMissing(Duration),

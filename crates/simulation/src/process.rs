@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use oncebox_core::backoff::Backoff;
 use oncebox_core::clock::Clock;
+use oncebox_core::error::BoxError;
 use oncebox_core::inbox::{BatchBounds, Inbox, RetryPolicy, Settings, Turn, purge_loop};
 use oncebox_core::inbox::{Identity, Limits, Selector};
 use oncebox_core::monitor::Monitor;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::outbox::Relay;
+use oncebox_core::source::{Intake, Source};
 use oncebox_core::store::Retention;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::broker::QueueSource;
 use crate::coverage::Event;
 use crate::handler::{OneMessage, WholeBatch};
 use crate::log::ModelSource;
@@ -49,6 +52,21 @@ impl Config {
         settings.purge_every = self.purge_every;
         settings.clock = clock;
         settings
+    }
+}
+
+/// Where a process gets its messages from.
+enum Reads {
+    Logs(ModelSource),
+    Queues(QueueSource),
+}
+
+impl Source for Reads {
+    async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
+        match self {
+            Self::Logs(source) => source.run(intake, stop).await,
+            Self::Queues(source) => source.run(intake, stop).await,
+        }
     }
 }
 
@@ -122,7 +140,10 @@ fn start(world: &World, process: usize) -> (Actor, CancellationToken, JoinSet<()
     for consumer in 0..config.consumers {
         let Ok(inbox) = Inbox::new(format!("c{consumer}"), store.clone()) else { continue };
         let inbox = inbox.settings(config.settings(clock, turn.clone())).monitor(monitor.clone());
-        let source = ModelSource { world: world.clone(), actor, consumer };
+        let source = match config.prefetch {
+            Some(_) => Reads::Queues(QueueSource { world: world.clone(), actor, consumer }),
+            None => Reads::Logs(ModelSource { world: world.clone(), actor, consumer }),
+        };
         let handler = OneMessage { world: world.clone(), actor, consumer };
         if config.set_based {
             tasks.spawn(inbox.apply(WholeBatch(handler)).serve(source, stop.clone()));

@@ -125,7 +125,12 @@ impl History {
             Step::Produce(produce) => {
                 inner.messages.send(produce.number, produce.behaviour, produce.emits);
                 let (identity, now_ms) = (inner.config.identity(), inner.now_ms());
-                inner.log.append(produce, &identity, now_ms);
+                if inner.config.prefetch.is_some() {
+                    let queue = inner.log.topic_name(produce.place.topic);
+                    inner.broker.publish(produce, &identity, &queue, now_ms);
+                } else {
+                    inner.log.append(produce, &identity, now_ms);
+                }
                 if produce.copy {
                     inner.saw(Event::DuplicateProduced);
                 }
@@ -147,9 +152,18 @@ impl History {
                 drop(inner);
                 self.later(GIVE_UP_TIME, |world| world.lock().enforce_assignment());
             }
+            Step::Cut(process) => inner.cut_channels(|actor| actor.process == *process),
+            Step::Up => inner.held_down = false,
+            Step::Down => {
+                inner.held_down = true;
+                let processes = inner.config.processes;
+                inner.processes.iter_mut().take(processes).for_each(|process| process.stop_wanted = true);
+                inner.saw(Event::AllDown);
+            }
             Step::Arm(fault) => inner.db.faults.push(*fault),
             Step::Outage(time) => {
                 inner.db.away = true;
+                inner.db.unanswered += 1;
                 inner.attempts_are_stranded();
                 inner.all_connections_break();
                 inner.saw(Event::Outage);
@@ -191,6 +205,11 @@ impl History {
             }
             Step::LoseOffsets(consumer) => inner.lose_offsets(*consumer),
             Step::RestartHalted => {
+                let halted: Vec<usize> = inner.broker.stops.keys().map(|(_, process)| *process).collect();
+                for process in halted {
+                    inner.processes[process].stop_wanted = true;
+                    inner.saw(Event::RestartedHalted);
+                }
                 let halted: Vec<Spot> = inner.log.stops.keys().copied().collect();
                 for spot in halted {
                     let holder = inner.log.assigned.get(&spot).and_then(|assigned| assigned.holder);
@@ -294,6 +313,7 @@ impl History {
             let mut inner = self.world.lock();
             inner.note(|| "— peace".to_owned());
             (inner.db.away, inner.sink.mood) = (false, None);
+            inner.held_down = false;
             inner.table_is_back();
             inner.db.faults.clear();
             for process in 0..inner.config.processes {

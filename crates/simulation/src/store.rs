@@ -103,8 +103,10 @@ pub(crate) struct Database {
     /// When the table came back, in milliseconds since 1970.
     pub(crate) healed_ms: i64,
     pub(crate) faults: Vec<Fault>,
-    /// Who wrote the last attempt at a message down.
-    pub(crate) attempted_by: BTreeMap<(Spot, i64), Actor>,
+    /// Who wrote the last attempt at a message down; of a queue, all who did.
+    pub(crate) attempted_by: BTreeMap<(Spot, i64), Vec<Actor>>,
+    /// How often an answer got lost, or everything was away: nobody knows then whether an attempt was written down.
+    pub(crate) unanswered: u32,
     /// How often the database failed over.
     pub(crate) failovers: u32,
 }
@@ -125,6 +127,7 @@ impl Database {
             healed_ms: 0,
             faults: Vec::new(),
             attempted_by: BTreeMap::new(),
+            unanswered: 0,
             failovers: 0,
         }
     }

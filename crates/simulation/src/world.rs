@@ -8,12 +8,13 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
+use crate::broker::Broker;
 use crate::coverage::{Coverage, Event};
 use crate::log::Log;
 use crate::messages::Messages;
 use crate::plan::Config;
 use crate::sink::Receiver;
-use crate::store::Database;
+use crate::store::{Database, Spot};
 
 /// The time of day at which every history begins, in milliseconds since 1970.
 const BEGIN_MS: i64 = 1_800_000_000_000;
@@ -65,6 +66,7 @@ pub(crate) struct Inner {
     pub(crate) processes: Vec<Process>,
     pub(crate) db: Database,
     pub(crate) log: Log,
+    pub(crate) broker: Broker,
     pub(crate) sink: Receiver,
     pub(crate) messages: Messages,
     pub(crate) coverage: Coverage,
@@ -113,6 +115,7 @@ impl World {
             processes,
             db: Database::new(),
             log: Log::new(&config),
+            broker: Broker::new(&config),
             sink: Receiver::default(),
             messages: Messages::default(),
             coverage: Coverage::default(),
@@ -248,7 +251,7 @@ impl World {
 impl Inner {
     /// The database is away: an attempt that ends meanwhile cannot be taken back, and looks like a crash to the next owner.
     pub(crate) fn attempts_are_stranded(&mut self) {
-        let mut actors: Vec<Actor> = self.db.attempted_by.values().copied().collect();
+        let mut actors: Vec<Actor> = self.db.attempted_by.values().flatten().copied().collect();
         actors.sort();
         actors.dedup();
         actors.into_iter().for_each(|actor| self.blames_what_runs(actor));
@@ -258,11 +261,33 @@ impl Inner {
     pub(crate) fn blames_what_runs(&mut self, actor: Actor) {
         let attempts: Vec<_> = self.db.tables.attempts.keys().copied().collect();
         for (spot, offset) in attempts {
-            let by = self.db.attempted_by.get(&(spot, offset)).copied();
-            let number = self.log.partition(spot.place).at(offset).map(|entry| entry.number);
-            if let Some(sent) = number.filter(|_| by == Some(actor)).and_then(|n| self.messages.get_mut(n)) {
+            let by_actor = self.db.attempted_by.get(&(spot, offset)).is_some_and(|by| by.contains(&actor));
+            let number = self.number_attempted(spot, offset);
+            if let Some(sent) = number.filter(|_| by_actor).and_then(|n| self.messages.get_mut(n)) {
                 sent.killed += 1;
             }
+        }
+    }
+
+    /// Whose attempt is written down there: at an offset of a log, or under a number of a queue.
+    fn number_attempted(&self, spot: Spot, number: i64) -> Option<u32> {
+        match self.config.prefetch {
+            Some(_) => self.broker.guarded(spot, number),
+            None => self.log.partition(spot.place).at(number).map(|entry| entry.number),
+        }
+    }
+
+    /// Somebody else, who lives, is at the same message: its attempt looks like one that ended a process.
+    pub(crate) fn excuse_if_shared(&mut self, spot: Spot, number: i64, actor: Actor) {
+        let others = self.db.attempted_by.get(&(spot, number)).into_iter().flatten();
+        let lives = |other: &&Actor| {
+            let process = &self.processes[other.process];
+            **other != actor && process.up && process.life == other.life
+        };
+        let shared =
+            others.filter(lives).count() > 0 && self.db.tables.attempts.contains_key(&(spot, number));
+        if let Some(sent) = self.number_attempted(spot, number).and_then(|n| self.messages.get_mut(n)) {
+            sent.killed += u32::from(shared);
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use oncebox_core::inbox::StartPolicy;
 use oncebox_core::message::Record;
-use oncebox_core::source::{Intake, Known, OnSettled, OpenStream, Stream, start_at};
+use oncebox_core::source::{Intake, Known, OnAnswer, OpenStream, Stream, start_at};
 
 /// How long anything may take that takes milliseconds.
 const WAIT_LIMIT: Duration = Duration::from_secs(40);
@@ -40,9 +40,9 @@ impl Partition {
     ///
     /// # Panics
     /// If it cannot be taken over.
-    pub async fn acquire(intake: &Intake, topic: &str, on_settled: Option<OnSettled>) -> Self {
+    pub async fn acquire(intake: &Intake, topic: &str, on_answer: Option<OnAnswer>) -> Self {
         let mut open = OpenStream::new(topic, 0);
-        open.on_settled = on_settled;
+        open.on_answer = on_answer;
         let stream = intake.open(open);
         eventually("the position is acquired", || stream.acquired().is_some()).await;
         Self { stream }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::message::Record;
-use oncebox_core::source::{Answer, Settled};
+use oncebox_core::source::{Answer, Answered};
 use oncebox_core::store::{DeadFilter, InboxStore};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout};
@@ -43,13 +43,13 @@ impl<S: InboxStore> TestInbox<S> {
         self.process.begin(crash);
         self.notes.clear();
         let (answer, mut answers) = unbounded_channel();
-        let on_settled = move |settled: &[Settled]| {
-            for one in settled {
+        let on_answer = move |answered: &[Answered]| {
+            for one in answered {
                 // Who does not listen any more has seen enough.
-                answer.send(*one).ok();
+                answer.send(one.clone()).ok();
             }
         };
-        let partition = Partition::acquire(&self.intake, topic, Some(Box::new(on_settled))).await;
+        let partition = Partition::acquire(&self.intake, topic, Some(Box::new(on_answer))).await;
         let stored = partition.stream.acquired().unwrap_or_default();
         let log = logs.entry(Arc::clone(topic)).or_insert_with(|| Log::going_on_at(stored.next_offset));
         log.append(new);
@@ -91,14 +91,14 @@ impl<S: InboxStore> TestInbox<S> {
         &self,
         partition: &Partition,
         read: &[Record],
-        settled: &mut UnboundedReceiver<Settled>,
+        settled: &mut UnboundedReceiver<Answered>,
     ) -> Outcome {
         let mut answers = HashMap::new();
         let deadline = Instant::now() + self.patience;
         loop {
             let stands_still = if self.has_died() { None } else { self.stands_still(partition) };
             while let Ok(one) = settled.try_recv() {
-                answers.insert(one.offset, one.answer);
+                answers.insert(one.delivery, one.answer);
             }
             if answers.len() == read.len() || self.has_died() || stands_still.is_some() {
                 return Outcome { answers, stands_still };
@@ -107,7 +107,7 @@ impl<S: InboxStore> TestInbox<S> {
                 self.give_up(read, &answers);
             }
             if let Ok(Some(one)) = timeout(LOOK_EVERY, settled.recv()).await {
-                answers.insert(one.offset, one.answer);
+                answers.insert(one.delivery, one.answer);
             }
         }
     }

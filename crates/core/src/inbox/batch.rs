@@ -4,22 +4,29 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::Engine;
 use super::guard::Guarded;
+use super::held::HeldKeys;
 use super::isolation::{Blame, Next, Others, cut};
 use super::item::Item;
 use super::partition::Partition;
+use super::policy::OnFailure;
 use super::transaction::{Task, Trouble};
 use crate::backoff;
 use crate::error::describe;
 use crate::mistake::mistaken;
 use crate::monitor::LoopHandle;
+use crate::source::{Answer, Answered, GivenBack, Why};
 use crate::store::InboxStore;
 
 /// After this many failures in a row for a passing reason, a batch is made smaller: it may be too large for something.
 const TROUBLES_BEFORE_CUT: u32 = 2;
+
+/// After this many, a message whose sender waits is given back.
+const TROUBLES_BEFORE_GIVEN_BACK: u32 = 4;
 
 /// How a batch ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,8 +53,13 @@ pub(super) struct Part {
 }
 
 impl Part {
-    fn of(range: Range<usize>) -> Self {
+    pub(super) fn of(range: Range<usize>) -> Self {
         Self { range, task: Task::Apply, troubles: 0, failures: 0, others_succeeded: false }
+    }
+
+    /// The same of one message, which stands at this index now.
+    pub(super) fn at(self, index: usize) -> Self {
+        Self { range: index..index + 1, ..self }
     }
 
     fn is_one_message(&self) -> bool {
@@ -69,9 +81,18 @@ pub(crate) struct Batch<'a> {
 impl<S: InboxStore> Engine<S> {
     /// Settles all messages in their order, or says why not.
     pub(crate) async fn finish(self: &Arc<Self>, batch: Batch<'_>) -> End {
+        self.finish_parts(batch, vec![Part::of(0..batch.items.len())], None).await
+    }
+
+    /// Settles the messages of these parts, the next one on top; or says why not. Parts run strictly one after another, so
+    /// order per key holds. With `held`, a message that waits for its next try is put there and does not hold up the others.
+    pub(crate) async fn finish_parts(
+        self: &Arc<Self>,
+        batch: Batch<'_>,
+        mut parts: Vec<Part>,
+        mut held: Option<&mut HeldKeys>,
+    ) -> End {
         let Batch { partition, items, health, .. } = batch;
-        // Parts still to do, the next one on top. Parts run strictly one after another, so order per key holds.
-        let mut parts = vec![Part::of(0..items.len())];
         while let Some(mut part) = parts.pop() {
             let (range, task) = (part.range.clone(), part.task.clone());
             let run = match batch.guarded {
@@ -97,7 +118,14 @@ impl<S: InboxStore> Engine<S> {
                     continue;
                 }
                 Next::Stop(reason) => return End::Stopped(reason),
-                Next::Again(wait) => {
+                Next::GiveBack(given_back) => give_back(partition, &items[part.range], &given_back),
+                Next::Later(wait) if held.is_some() && !mistaken("RetryHoldsLane") => {
+                    let due = Instant::now() + wait;
+                    if let Some(held) = held.as_deref_mut() {
+                        partition.queues.keep(held.hold(items, part, &mut parts, due));
+                    }
+                }
+                Next::Again(wait) | Next::Later(wait) => {
                     parts.push(part);
                     tokio::select! {
                         biased;
@@ -125,6 +153,12 @@ impl<S: InboxStore> Engine<S> {
                 partition.begin_anew();
                 Next::Stop(format!("the answer to a commit got lost, so the partition begins anew: {reason}"))
             }
+            Trouble::KeepsCrashing(reason) if self.gives_back(partition) => {
+                Next::GiveBack(GivenBack::new(Why::Failed, reason))
+            }
+            Trouble::KeepsCrashing(reason) if partition.deliveries.is_some() => Next::Stop(format!(
+                "halted at {item}: {reason}. Take it out of the queue, or set on_failure to \"park\""
+            )),
             Trouble::KeepsCrashing(reason) => {
                 partition.keep_attempts();
                 Next::Stop(format!(
@@ -141,6 +175,9 @@ impl<S: InboxStore> Engine<S> {
             Trouble::Away(reason) => {
                 part.troubles += 1;
                 self.report_trouble(partition, &reason, part.troubles, health);
+                if self.gives_back(partition) {
+                    return Next::GiveBack(GivenBack::new(Why::Unavailable, reason));
+                }
                 Next::Again(backoff::TROUBLE.delay(part.troubles))
             }
             Trouble::Transient { reason, counts }
@@ -158,6 +195,9 @@ impl<S: InboxStore> Engine<S> {
                 if cut && !part.is_one_message() {
                     return Next::Cut(None);
                 }
+                if self.gives_back(partition) && part.troubles > TROUBLES_BEFORE_GIVEN_BACK {
+                    return Next::GiveBack(GivenBack::new(Why::Unavailable, reason));
+                }
                 Next::Again(backoff::TROUBLE.delay(part.troubles))
             }
             Trouble::Environment { at, error } | Trouble::Failed { at, error } if !part.is_one_message() => {
@@ -170,6 +210,11 @@ impl<S: InboxStore> Engine<S> {
             Trouble::Failed { error, .. } if matches!(part.task, Task::Park { .. }) => {
                 let reason = describe(error.as_ref());
                 Next::Stop(format!("{item} cannot be kept as a dead letter: {reason}"))
+            }
+            Trouble::Environment { error, .. } if self.gives_back(partition) => {
+                let reason = describe(error.as_ref());
+                health.failed(&reason);
+                Next::GiveBack(GivenBack::new(Why::Unavailable, reason))
             }
             Trouble::Environment { error, .. } => {
                 let applies = matches!(part.task, Task::Apply);
@@ -186,6 +231,11 @@ impl<S: InboxStore> Engine<S> {
             Trouble::Failed { error, .. } => self.blame(batch, part, error, Blame::Message).await,
             Trouble::NothingToTry => Next::Again(Duration::ZERO),
         }
+    }
+
+    /// Whether a message that fails goes back to its source. A log takes nothing back.
+    pub(super) fn gives_back(&self, partition: &Partition) -> bool {
+        self.settings.on_failure == OnFailure::GiveBack && partition.deliveries.is_some()
     }
 
     /// The world is to blame: nothing is given up, and it goes on by itself when the cause is mended.
@@ -221,4 +271,11 @@ impl<S: InboxStore> Engine<S> {
             info!(position = %partition.key, tries = troubles, "still trying");
         }
     }
+}
+
+/// Nothing of these messages stays behind.
+pub(super) fn give_back(partition: &Partition, items: &[Item], given_back: &GivenBack) {
+    let answer =
+        |item: &Item| Answered { delivery: item.offset(), answer: Answer::GivenBack(given_back.clone()) };
+    partition.answer(&items.iter().map(answer).collect::<Vec<_>>());
 }

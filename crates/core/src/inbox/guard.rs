@@ -10,7 +10,7 @@ use super::partition::Partition;
 use super::policy::OnFailure;
 use super::transaction::{Task, Trouble};
 use crate::mistake::mistaken;
-use crate::store::{InboxStore, Ownership};
+use crate::store::{InboxStore, Ownership, PositionKey, Progress, StoreResult};
 
 /// While it is up, the lanes of a partition run one message at a time, alone in the process.
 ///
@@ -40,14 +40,39 @@ impl CrashGuard {
 /// A message that runs under the guard.
 #[derive(Debug)]
 pub(crate) struct Guarded<'s> {
-    pub(crate) owner: &'s Ownership,
+    notes: Notes<'s>,
     /// Attempts that ended in good order and could not be taken back, because the database was away.
     owed: AtomicU32,
 }
 
+/// Where its attempts are written down, and under which number.
+#[derive(Debug, Clone, Copy)]
+enum Notes<'s> {
+    /// With the position of its partition, by its offset.
+    Owned(&'s Ownership),
+    /// With the queue, by its receipt: another process may get it the next time, under another number.
+    Shared(&'s PositionKey),
+}
+
 impl<'s> Guarded<'s> {
-    pub(crate) fn new(owner: &'s Ownership) -> Self {
-        Self { owner, owed: AtomicU32::new(0) }
+    pub(crate) fn at_position(owner: &'s Ownership) -> Self {
+        Self { notes: Notes::Owned(owner), owed: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn in_queue(queue: &'s PositionKey) -> Self {
+        Self { notes: Notes::Shared(queue), owed: AtomicU32::new(0) }
+    }
+
+    /// For another message of the same partition.
+    pub(super) fn another(&self) -> Self {
+        Self { notes: self.notes, owed: AtomicU32::new(0) }
+    }
+
+    fn number_of(&self, item: &Item) -> i64 {
+        match (self.notes, item) {
+            (Notes::Shared(_), Item::Fit(_, receipt)) => receipt.number(),
+            _ => item.offset(),
+        }
     }
 }
 
@@ -62,9 +87,9 @@ impl<S: InboxStore> Engine<S> {
         task: Task,
         guarded: &Guarded<'_>,
     ) -> Result<(), Trouble> {
-        let offset = items[range.start].offset();
+        let number = guarded.number_of(&items[range.start]);
         let _alone = if mistaken("BlameNeighbour") { None } else { Some(self.settings.turn.alone().await) };
-        let recorded = self.store.record_attempt(guarded.owner, offset).await;
+        let recorded = self.record_attempt(guarded, number).await;
         if recorded.is_err() {
             // It may be written down although the answer got lost.
             guarded.owed.fetch_add(1, Ordering::Relaxed);
@@ -76,22 +101,54 @@ impl<S: InboxStore> Engine<S> {
         let result = match task {
             Task::Apply if too_often => {
                 let error = format!("the process ended {ended} times while this message was being applied");
-                if self.settings.on_failure == OnFailure::Halt && !mistaken("HaltOverridden") {
+                let keeps_none = matches!(self.settings.on_failure, OnFailure::Halt | OnFailure::GiveBack);
+                if keeps_none && !mistaken("HaltOverridden") {
                     Err(Trouble::KeepsCrashing(error))
                 } else {
-                    tracing::error!(position = %partition.key, offset, error, "the message is given up");
+                    tracing::error!(position = %partition.key, message = %items[range.start], error, "the message is given up");
                     let park = Task::Park { error, attempts: ended };
-                    self.transact(partition, items, range, park, Some(offset)).await
+                    self.transact(partition, items, range, park, Some(number)).await
                 }
             }
             Task::Probe if too_often => Err(Trouble::NothingToTry),
-            task => self.transact(partition, items, range, task, Some(offset)).await,
+            task => self.transact(partition, items, range, task, Some(number)).await,
         };
-        // What commits settles its attempt; a probe does not commit.
-        let over = result.is_err() || probe;
-        if over && self.store.withdraw_attempt(guarded.owner, offset).await.is_err() {
-            guarded.owed.fetch_add(1, Ordering::Relaxed);
+        let settled = result.is_ok() && !probe;
+        match guarded.notes {
+            // Forgotten with the commit of the position.
+            Notes::Owned(_) if settled => {}
+            Notes::Shared(queue) if settled => self.forget_attempts(queue, number).await,
+            _ => {
+                if self.withdraw_attempt(guarded, number).await.is_err() {
+                    guarded.owed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
         }
         result
+    }
+
+    async fn record_attempt(&self, guarded: &Guarded<'_>, number: i64) -> StoreResult<u32> {
+        match guarded.notes {
+            Notes::Owned(owner) => self.store.record_attempt(owner, number).await,
+            Notes::Shared(queue) => {
+                self.as_owner(queue, |owner| async move { self.store.record_attempt(&owner, number).await })
+                    .await
+            }
+        }
+    }
+
+    async fn withdraw_attempt(&self, guarded: &Guarded<'_>, number: i64) -> StoreResult<()> {
+        match guarded.notes {
+            Notes::Owned(owner) => self.store.withdraw_attempt(owner, number).await,
+            Notes::Shared(queue) => {
+                self.as_owner(queue, |owner| async move {
+                    self.store.withdraw_attempt(&owner, number).await?;
+                    // Who was interrupted has withdrawn nothing and is not told so; this tells. An attempt that stayed
+                    // behind would blame an innocent message. If it is withdrawn twice, one end of the process is forgotten.
+                    self.store.record_progress(&owner, Progress::default()).await
+                })
+                .await
+            }
+        }
     }
 }

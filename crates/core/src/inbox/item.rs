@@ -7,7 +7,7 @@ use super::receipt::ReceiptKey;
 use crate::message::{Message, Record};
 
 /// A record with its identity and the key of its receipt, or why it has none.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Item {
     Fit(Message, ReceiptKey),
     Unfit(Box<Unfit>),

@@ -44,7 +44,7 @@ impl<S: InboxStore> Engine<S> {
             health.busy();
             let batch = Batch { partition: &partition, lane, items: &items, guarded: None, health: &health };
             let end = if guarded && let Some(owner) = partition.owner.get() {
-                let end = self.finish(Batch { guarded: Some(&Guarded::new(owner)), ..batch }).await;
+                let end = self.finish(Batch { guarded: Some(&Guarded::at_position(owner)), ..batch }).await;
                 // What was settled before and is only read again was not in flight when the process ended.
                 let first_open = owner.next_offset.unwrap_or(i64::MIN);
                 if items.iter().all(|item| item.offset() >= first_open) {

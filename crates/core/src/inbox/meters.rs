@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use crate::metrics::{Counter, Histogram, batch_size, messages_total, transaction_seconds};
+use super::item::Item;
+use crate::metrics::{
+    Counter, Histogram, batch_size, messages_total, redelivered_total, transaction_seconds,
+};
 use crate::names::ConsumerName;
+use crate::source::{Answer, Answered};
 
 #[derive(Debug)]
 pub(crate) struct Meters {
@@ -11,6 +15,8 @@ pub(crate) struct Meters {
     pub(crate) duplicate: Counter,
     pub(crate) dead: Counter,
     pub(crate) retried: Counter,
+    redelivered_applied: Counter,
+    redelivered_duplicate: Counter,
     batch_size: Histogram,
     transaction_seconds: Histogram,
 }
@@ -18,13 +24,29 @@ pub(crate) struct Meters {
 impl Meters {
     pub(crate) fn new(consumer: &ConsumerName) -> Self {
         let outcome = |outcome: &'static str| messages_total(consumer.to_string(), outcome);
+        let redelivered = |outcome: &'static str| redelivered_total(consumer.to_string(), outcome);
         Self {
             applied: outcome("applied"),
             duplicate: outcome("duplicate"),
             dead: outcome("dead"),
             retried: outcome("retried"),
+            redelivered_applied: redelivered("applied"),
+            redelivered_duplicate: redelivered("duplicate"),
             batch_size: batch_size(consumer.to_string()),
             transaction_seconds: transaction_seconds(consumer.to_string()),
+        }
+    }
+
+    /// Counts those that the broker had delivered before, by what became of them.
+    pub(crate) fn redelivered(&self, items: &[Item], answers: &[Answered]) {
+        for (_, Answered { answer, .. }) in
+            items.iter().zip(answers).filter(|(item, _)| item.record().redelivered)
+        {
+            match answer {
+                Answer::Applied => self.redelivered_applied.increment(1),
+                Answer::Duplicate => self.redelivered_duplicate.increment(1),
+                Answer::Parked | Answer::GivenBack(_) => {}
+            }
         }
     }
 

@@ -39,6 +39,7 @@ impl<S: InboxStore> Engine<S> {
             partition.stop(format!("its task ended unexpectedly: {panic}"));
         }
         self.stand_still(&partition, &health).await;
+        partition.give_back_the_rest();
     }
 
     async fn live(self: Arc<Self>, partition: Arc<Partition>, health: LoopHandle) {
@@ -46,6 +47,7 @@ impl<S: InboxStore> Engine<S> {
             health.idle();
             self.run_lanes(&partition, guard).await;
             self.write_progress(&partition).await;
+            self.write_queue_notes(&partition).await;
         }
         if let Some(reason) = partition.stopped() {
             health.stopped(reason);
@@ -78,10 +80,20 @@ impl<S: InboxStore> Engine<S> {
         let guard = Arc::new(guard);
         let mut lanes = JoinSet::new();
         for lane in 0..partition.queues.lanes() {
-            lanes.spawn(Arc::clone(self).run_lane(Arc::clone(partition), lane, Arc::clone(&guard)));
+            let (engine, partition) = (Arc::clone(self), Arc::clone(partition));
+            match partition.deliveries {
+                Some(_) => lanes.spawn(engine.run_queue_lane(partition, lane)),
+                None => lanes.spawn(engine.run_lane(partition, lane, Arc::clone(&guard))),
+            };
         }
+        let notes = async {
+            match partition.deliveries {
+                Some(_) => self.keep_queue_notes(partition).await,
+                None => self.keep_notes(partition).await,
+            }
+        };
         // Both end when the stream closes or stops; neither is dropped half-way.
-        tokio::join!(self.join(partition, &mut lanes), self.keep_notes(partition));
+        tokio::join!(self.join(partition, &mut lanes), notes);
     }
 
     /// Writes down what is known although no message is settled.
@@ -147,7 +159,7 @@ impl<S: InboxStore> Engine<S> {
     /// Acquires the position, waits until the source knows where to begin, and writes that down. `None` if the stream
     /// closes or stops before.
     async fn take_over(&self, partition: &Partition, health: &LoopHandle) -> Option<CrashGuard> {
-        if !partition.positioned {
+        if partition.deliveries.is_some() {
             return Some(CrashGuard::up_for(0));
         }
         let owner = self.persist(partition, health, || self.store.acquire(&partition.key)).await?;

@@ -7,21 +7,22 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::deliveries::Deliveries;
 use super::progress::PartitionProgress;
 use super::queue::Queues;
 use super::settings::Settings;
 use crate::monitor::lock;
 use crate::names::ConsumerName;
-use crate::source::{OnSettled, OpenStream, Start};
+use crate::source::{Answer, Answered, GivenBack, OnAnswer, OpenStream, Start, Why};
 use crate::store::{Ownership, PositionKey, Progress};
 
 /// What the source, the lanes and the owner's tasks of a partition share.
 pub(crate) struct Partition {
     pub(crate) key: PositionKey,
-    /// Whether a position is kept in the database.
-    pub(crate) positioned: bool,
     pub(crate) queues: Queues,
     pub(crate) progress: PartitionProgress,
+    /// Of a queue, which has no position: what is not answered yet.
+    pub(crate) deliveries: Option<Deliveries>,
     /// Set once the position is acquired.
     pub(crate) owner: OnceLock<Ownership>,
     /// Set by the source once it knows where to begin.
@@ -35,8 +36,8 @@ pub(crate) struct Partition {
     begins_anew: AtomicBool,
     /// There may be something to write down although no message is settled.
     note_wanted: Notify,
-    /// Wants to know what became of each message.
-    pub(crate) on_settled: Option<OnSettled>,
+    /// Hears what became of each message.
+    on_answer: Option<OnAnswer>,
     closed: Mutex<bool>,
     closed_signal: Condvar,
 }
@@ -45,9 +46,9 @@ impl Partition {
     pub(crate) fn new(consumer: ConsumerName, open: OpenStream, settings: &Settings) -> Self {
         Self {
             key: PositionKey { consumer, topic: open.topic, partition: open.partition },
-            positioned: open.positioned,
             queues: Queues::new(settings.lanes, settings.batch),
             progress: PartitionProgress::new(settings.clock),
+            deliveries: (!open.positioned).then(|| Deliveries::new(settings.clock)),
             owner: OnceLock::new(),
             start: OnceLock::new(),
             start_known: Notify::new(),
@@ -57,9 +58,32 @@ impl Partition {
             attempts_kept: AtomicBool::new(false),
             begins_anew: AtomicBool::new(false),
             note_wanted: Notify::new(),
-            on_settled: open.on_settled,
+            on_answer: open.on_answer,
             closed: Mutex::new(false),
             closed_signal: Condvar::new(),
+        }
+    }
+
+    /// Tells the source what became of these messages.
+    pub(crate) fn answer(&self, answers: &[Answered]) {
+        if let Some(deliveries) = &self.deliveries {
+            deliveries.answered(answers);
+        }
+        if let Some(on_answer) = &self.on_answer {
+            on_answer(answers);
+        }
+    }
+
+    /// What a queue has delivered and nobody will settle any more is given back.
+    pub(crate) fn give_back_the_rest(&self) {
+        let open = self.deliveries.as_ref().map(Deliveries::take_open).unwrap_or_default();
+        let given_back = GivenBack::new(Why::Closing, self.stopped().unwrap_or("the stream closes"));
+        let rest: Vec<Answered> = open
+            .into_iter()
+            .map(|delivery| Answered { delivery, answer: Answer::GivenBack(given_back.clone()) })
+            .collect();
+        if let Some(on_answer) = self.on_answer.as_ref().filter(|_| !rest.is_empty()) {
+            on_answer(&rest);
         }
     }
 

@@ -62,6 +62,8 @@ pub enum OnFailure {
     ParkKey,
     /// Stop the partition and wait for an operator.
     Halt,
+    /// Keep nothing and give it back to its source: for one whose sender waits for the answer, and tries again by itself.
+    GiveBack,
 }
 
 /// Where to begin when no position is known. What the group has committed is then a question, not an answer, unless

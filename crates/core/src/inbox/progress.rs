@@ -88,7 +88,7 @@ impl PartitionProgress {
     /// How far the partition is once these records, in ascending order, are settled too.
     pub(crate) fn foresee<'r>(
         &self,
-        owner: Option<&Ownership>,
+        owner: &Ownership,
         records: impl DoubleEndedIterator<Item = &'r Record> + Clone,
     ) -> Foreseen {
         let offsets: Vec<i64> = records.clone().map(|record| record.offset).collect();
@@ -98,7 +98,7 @@ impl PartitionProgress {
         // Other lanes may have settled what comes behind these.
         let marks = [tracker.mark_below(next_offset), mark].into_iter().flatten();
         let mut known = marks.filter(|mark| Some(mark.offset) < next_offset).max_by_key(|mark| mark.offset);
-        let at_least = known_committed(&tracker, owner);
+        let at_least = known_committed(&tracker, Some(owner));
         drop(tracker);
         // With several lanes the position may end up between the records of this batch.
         let below = records.rev().find(|record| Some(record.offset) < next_offset);
@@ -108,10 +108,10 @@ impl PartitionProgress {
         let progress = Progress {
             next_offset,
             at_least,
-            commits: self.known_commits(owner),
+            commits: self.known_commits(Some(owner)),
             log: None,
             mark: known,
-            caught_up_ms: owner.and(next_offset).and_then(|next| lock(&self.ends).if_reached(next)),
+            caught_up_ms: next_offset.and_then(|next| lock(&self.ends).if_reached(next)),
         };
         Foreseen { offsets, mark, progress }
     }
@@ -331,6 +331,11 @@ impl LogEnds {
                 at % 2 == 0
             });
         }
+    }
+
+    /// What was seen and is not reached yet says nothing any more.
+    pub(crate) fn forget(&mut self) {
+        self.seen.clear();
     }
 
     /// Until when the partition is caught up once everything below this offset is settled, if that is known. Only a

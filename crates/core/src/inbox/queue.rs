@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::item::Item;
 use super::policy::BatchBounds;
 use crate::message::Record;
 use crate::mistake::mistaken;
@@ -96,6 +97,18 @@ impl Queues {
         batch
     }
 
+    /// These wait somewhere else in the lane, and still count.
+    pub(crate) fn keep(&self, items: &[Item]) {
+        self.messages.fetch_add(items.len(), Ordering::Relaxed);
+        self.bytes.fetch_add(bytes_of(items), Ordering::Relaxed);
+    }
+
+    /// These do not wait there any more.
+    pub(crate) fn let_go(&self, items: &[Item]) {
+        self.messages.fetch_sub(items.len(), Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes_of(items), Ordering::Relaxed);
+    }
+
     /// Copies of what waits for a lane, without taking it.
     pub(crate) fn peek(&self, lane: usize, most: usize) -> Vec<Record> {
         lock(&self.lanes[lane].records).iter().take(most).cloned().collect()
@@ -110,9 +123,18 @@ impl Queues {
         self.ended.cancel();
     }
 
+    /// Waits until no new work may begin.
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.is_cancelled()
     }
+}
+
+fn bytes_of(items: &[Item]) -> usize {
+    items.iter().map(|item| item.record().byte_len()).sum()
 }
 
 /// All messages of a key take the same lane, in every process; messages without a key are spread.

@@ -57,6 +57,14 @@ impl ReceiptKey {
     }
 }
 
+impl ReceiptKey {
+    /// A number that stands for it where there is room for no more.
+    pub(crate) fn number(self) -> i64 {
+        let low = u128::from_be_bytes(self.0) as u64;
+        (low >> 1) as i64
+    }
+}
+
 impl From<[u8; 16]> for ReceiptKey {
     fn from(bytes: [u8; 16]) -> Self {
         Self(bytes)

@@ -16,12 +16,12 @@ use super::item::Item;
 use super::letters::{collision_letter, refused_letter, unfit_letter};
 use super::partition::Partition;
 use super::receipt::ReceiptKey;
-use crate::error::{BoxError, describe};
+use crate::error::{BoxError, describe, reject};
 use crate::failpoint::failpoint;
 use crate::message::Message;
 use crate::mistake::mistaken;
 use crate::outbox::wake;
-use crate::source::{Answer, Settled};
+use crate::source::{Answer, Answered};
 use crate::store::{Advance, Claim, Claimed, DeadLetter, InboxStore, Refused};
 use crate::store::{ErrorClass, StoreError, further_values};
 
@@ -187,6 +187,13 @@ impl<S: InboxStore> Engine<S> {
         let attempts = if let Task::Park { attempts, .. } = task { *attempts } else { 0 };
         let refused = claimed.refused.iter();
         letters.extend(refused.map(|one| refused_letter(candidates[one.at].2, &one.why, attempts)));
+        // Who gives messages back keeps none.
+        if let Some(letter) = letters.first().filter(|_| self.gives_back(partition)) {
+            let error = reject(letter.error.clone());
+            let at = items.iter().position(|item| item.offset() == letter.record.offset);
+            self.store.rollback(txn).await;
+            return Err(Trouble::Failed { at, error });
+        }
         let duplicates = (items.len() - letters.len() - fresh.len()) as u64;
         // A table that takes nothing of a topic is not what the mapping says.
         let nothing_fits = fresh.is_empty() && duplicates == 0 && !matches!(task, Task::Park { .. });
@@ -225,16 +232,24 @@ impl<S: InboxStore> Engine<S> {
         }
         failpoint("after-handler");
 
-        let foreseen = partition.progress.foresee(partition.owner.get(), items.iter().map(Item::record));
-        let advance = partition.owner.get().map(|owner| Advance {
+        // A queue has no owner, and no position to move.
+        let foreseen = partition
+            .owner
+            .get()
+            .map(|owner| (owner, partition.progress.foresee(owner, items.iter().map(Item::record))));
+        let advance = foreseen.as_ref().map(|(owner, foreseen)| Advance {
             owner,
             progress: foreseen.progress,
             applied: fresh.len() as u64,
             duplicates,
             finished_attempt: attempt,
         });
+        let answers = answers(items, &fresh, &letters);
         if mistaken("AckBeforeCommit") {
-            partition.progress.settle(&foreseen);
+            foreseen.iter().for_each(|(_, foreseen)| partition.progress.settle(foreseen));
+        }
+        if mistaken("AnswerBeforeCommit") {
+            partition.answer(&answers);
         }
         match self.store.commit(txn, advance).await {
             Ok(()) => {}
@@ -250,11 +265,14 @@ impl<S: InboxStore> Engine<S> {
         if events {
             wake::events_committed();
         }
-        partition.progress.settle(&foreseen);
-        if let Some(on_settled) = &partition.on_settled {
-            on_settled(&answers(items, &fresh, &letters));
+        if let Some((_, foreseen)) = &foreseen {
+            partition.progress.settle(foreseen);
+        }
+        if !mistaken("AnswerBeforeCommit") {
+            partition.answer(&answers);
         }
 
+        self.meters.redelivered(items, &answers);
         self.meters.applied.increment(fresh.len() as u64);
         self.meters.duplicate.increment(duplicates);
         self.meters.dead.increment(letters.len() as u64);
@@ -324,7 +342,7 @@ fn first_copies(items: &[Item]) -> (Vec<(usize, ReceiptKey, &Message)>, Vec<usiz
 }
 
 /// What became of the items of a transaction that has committed.
-fn answers(items: &[Item], fresh: &[(usize, Message)], letters: &[DeadLetter]) -> Vec<Settled> {
+fn answers(items: &[Item], fresh: &[(usize, Message)], letters: &[DeadLetter]) -> Vec<Answered> {
     let mut answers = vec![Answer::Duplicate; items.len()];
     for (at, _) in fresh {
         answers[*at] = Answer::Applied;
@@ -334,8 +352,8 @@ fn answers(items: &[Item], fresh: &[(usize, Message)], letters: &[DeadLetter]) -
         .iter()
         .zip(answers)
         .map(|(item, answer)| {
-            let offset = item.offset();
-            Settled { offset, answer: if parked.contains(&offset) { Answer::Parked } else { answer } }
+            let delivery = item.offset();
+            Answered { delivery, answer: if parked.contains(&delivery) { Answer::Parked } else { answer } }
         })
         .collect()
 }

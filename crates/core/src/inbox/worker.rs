@@ -175,7 +175,7 @@ impl<S: InboxStore> Worker<S> {
         let runtime = tokio::runtime::Handle::current();
         Intake {
             consumer: self.engine.consumer.as_str().into(),
-            start: self.engine.settings.start,
+            settings: Arc::new(self.engine.settings.clone()),
             monitor: self.engine.monitor.clone(),
             opener: Arc::new(move |open| {
                 let partition = Partition::new(engine.consumer.clone(), open, &engine.settings);

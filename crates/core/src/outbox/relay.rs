@@ -26,6 +26,7 @@ use self::dispatch::Dispatcher;
 pub use self::housekeeping::purge_published_loop;
 use self::leases::Shards;
 use self::routes::Routes;
+pub use self::routes::topic_fits;
 
 use super::sink::{AnySink, Sink};
 use crate::error::Error;

@@ -5,6 +5,7 @@ mod outgoing;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use by_event::{ByEvent, Deliver, SinkFn};
@@ -62,6 +63,24 @@ pub trait Sink: Send + Sync + 'static {
     /// How long to wait after a failure, and after how many an event is parked. Default: never.
     fn retry(&self) -> RetryPolicy {
         KEEP_TRYING
+    }
+}
+
+impl<T: Sink> Sink for Arc<T> {
+    async fn deliver(&self, events: &[OutgoingEvent]) -> Result<Vec<Delivery>, BoxError> {
+        T::deliver(self, events).await
+    }
+
+    fn concurrency(&self) -> usize {
+        T::concurrency(self)
+    }
+
+    fn batch_events(&self) -> usize {
+        T::batch_events(self)
+    }
+
+    fn retry(&self) -> RetryPolicy {
+        T::retry(self)
     }
 }
 

@@ -7,7 +7,7 @@
 //! 2. [`Intake::begin`] waits for the position and says from which offset on to read.
 //! 3. [`Stream::send`] hands over records, in ascending order of their offsets, and waits while the inbox has enough.
 //! 4. [`Stream::log_ends_at`] tells now and then where the log ends: retention counts from there.
-//! 5. [`Stream::settled`] is what may be acknowledged, if the source wants to know; [`OpenStream::on_settled`] tells what
+//! 5. [`Stream::settled`] is what may be acknowledged, if the source wants to know; [`OpenStream::on_answer`] tells what
 //!    became of each message.
 //! 6. [`Stream::finish`] gives the partition back: when the source is told to stop, and before it returns an error.
 //!
@@ -49,9 +49,53 @@
 //! its broker, uses the methods that return at once instead: [`Stream::acquired`], [`start_at`], [`Stream::start`],
 //! [`Stream::push`], [`Stream::is_full`], [`Stream::close`]. Only [`Stream::wait_closed`] blocks, for a bounded time.
 //!
-//! A queue that gives out each message once, and wants each acknowledged, has no position: see
-//! [`OpenStream::without_position`].
+//! # Queues
+//!
+//! A queue gives out each message once and wants each acknowledged: it has no offsets that would mean anything to the next
+//! process. [`OpenStream::queue`] opens one. There is nothing to wait for before the first record, and two things are told
+//! apart:
+//!
+//! - The *place* of a record is for people, and stands in its dead letter: the name of the queue, and the number of the
+//!   delivery. Numbers ascend within a stream. [`Record::log`](crate::message::Record::log) says which channel or process
+//!   counted them, so that the same number another day is another place.
+//! - The *answer* is for the source: [`OpenStream::on_answer`] hears of each delivery, by its number, whether it was applied,
+//!   skipped, parked or given back.
+//!
+//! Several processes may read one queue, so nobody owns it and nobody is fenced: the receipts alone keep the promise. What
+//! the broker says it had delivered before ([`Record::redelivered`](crate::message::Record::redelivered)) runs alone, with
+//! its attempt written down first, so that a message that ends the process is found. A message that waits for its retry
+//! holds back its key and nobody else. [`Stream::nothing_waits`] takes the place of the end of a log.
+//!
+//! ```
+//! use oncebox::message::Record;
+//! use oncebox::source::{Answer, Answered, CancellationToken, Intake, OpenStream, Source};
+//!
+//! /// Delivers these texts, and prints what became of each.
+//! struct Texts(Vec<String>);
+//!
+//! impl Source for Texts {
+//!     async fn run(&self, intake: Intake, stop: CancellationToken) -> oncebox::Result {
+//!         let stream = intake.open(OpenStream::queue("texts").on_answer(|answered: &[Answered]| {
+//!             for one in answered {
+//!                 match &one.answer {
+//!                     Answer::GivenBack(given_back) => println!("{} again: {}", one.delivery, given_back.reason),
+//!                     settled => println!("{} is {settled:?}", one.delivery),
+//!                 }
+//!             }
+//!         }));
+//!         for (number, text) in (0..).zip(&self.0) {
+//!             let mut record = Record::at(stream.topic(), 0, number);
+//!             record.payload = Some(text.clone().into());
+//!             stream.send(record).await;
+//!         }
+//!         stop.cancelled().await;
+//!         stream.finish().await;
+//!         Ok(())
+//!     }
+//! }
+//! ```
 
+mod answer;
 mod log;
 mod start;
 mod stream;
@@ -65,8 +109,9 @@ pub use tokio::time::Instant;
 pub use tokio_util::sync::CancellationToken;
 
 use crate::error::BoxError;
-use crate::inbox::StartPolicy;
+use crate::inbox::{Settings, StartPolicy};
 use crate::monitor::Monitor;
+pub use answer::{Answer, Answered, GivenBack, OnAnswer, Why};
 pub use log::{LogId, LogMark};
 pub use start::{Known, Start, StartError, start_at};
 pub use stream::{Acquired, Stream};
@@ -88,6 +133,12 @@ pub trait Source: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), BoxError>> + Send;
 }
 
+impl<T: Source> Source for Arc<T> {
+    async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
+        T::run(self, intake, stop).await
+    }
+}
+
 /// What a source opens: a partition of a topic, or a queue.
 #[non_exhaustive]
 pub struct OpenStream {
@@ -95,55 +146,27 @@ pub struct OpenStream {
     pub topic: Arc<str>,
     /// The partition; 0 where the source has none.
     pub partition: i32,
-    /// Whether offsets order the messages and a position is kept in the database. Kafka: yes. RabbitMQ, HTTP: no; those are
-    /// told of each settled message by `on_settled`.
+    /// Whether offsets order the messages and a position is kept in the database. A queue has none.
     pub positioned: bool,
-    /// Called after each commit with what became of its messages.
-    pub on_settled: Option<OnSettled>,
-}
-
-/// See [`OpenStream::on_settled`].
-pub type OnSettled = Box<dyn Fn(&[Settled]) + Send + Sync>;
-
-/// A message that is settled: nothing more happens to it, and that is committed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Settled {
-    /// Its offset or delivery number, as the source gave it.
-    pub offset: i64,
-    /// What became of it.
-    pub answer: Answer,
-}
-
-/// What became of a message. Whatever it is, the message may be acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Answer {
-    /// Its effect is in the database.
-    Applied,
-    /// It was settled before, and skipped now.
-    Duplicate,
-    /// It was given up and is kept as a dead letter.
-    Parked,
+    /// Hears what became of each message.
+    pub on_answer: Option<OnAnswer>,
 }
 
 impl OpenStream {
     /// A partition whose offsets order its messages; its position is kept in the database.
     pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
-        Self { topic: topic.into(), partition, positioned: true, on_settled: None }
+        Self { topic: topic.into(), partition, positioned: true, on_answer: None }
     }
 
-    /// No position is kept, because delivery numbers mean nothing to the next process: for a queue.
-    #[must_use]
-    pub fn without_position(mut self) -> Self {
-        self.positioned = false;
-        self
+    /// A queue: no position is kept, because delivery numbers mean nothing to the next process. See [the module](self).
+    pub fn queue(name: impl Into<Arc<str>>) -> Self {
+        Self { positioned: false, ..Self::new(name, 0) }
     }
 
-    /// Called after each commit with what became of its messages.
+    /// Called after each commit, and when something is given back, with what became of the messages. It must not block.
     #[must_use]
-    pub fn on_settled(mut self, on_settled: impl Fn(&[Settled]) + Send + Sync + 'static) -> Self {
-        self.on_settled = Some(Box::new(on_settled));
+    pub fn on_answer(mut self, on_answer: impl Fn(&[Answered]) + Send + Sync + 'static) -> Self {
+        self.on_answer = Some(Box::new(on_answer));
         self
     }
 }
@@ -162,7 +185,7 @@ impl fmt::Debug for OpenStream {
 #[derive(Clone)]
 pub struct Intake {
     pub(crate) consumer: Arc<str>,
-    pub(crate) start: StartPolicy,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) monitor: Monitor,
     pub(crate) opener: Arc<dyn Fn(OpenStream) -> Stream + Send + Sync>,
 }
@@ -183,7 +206,14 @@ impl Intake {
     /// Where to begin when nothing is known.
     #[must_use]
     pub fn start_policy(&self) -> StartPolicy {
-        self.start
+        self.settings.start
+    }
+
+    /// How the inbox is set up. A source whose sender waits for the answer looks here whether a message has its id, before it
+    /// hands it over.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Where the source reports how it is.

@@ -82,10 +82,17 @@ impl Stream {
     pub fn log_ends_at(&self, end: i64, asked: Instant) {
         let partition = &self.0;
         partition.progress.log_ends_at(end, asked);
-        let told =
-            partition.positioned && partition.progress.caught_up_to_tell(partition.start_offset()).is_some();
-        if told {
+        if partition.progress.caught_up_to_tell(partition.start_offset()).is_some() {
             partition.want_note();
+        }
+    }
+
+    /// The queue held nothing that was not handed over before when it was asked at this time. To be told now and then, of a
+    /// queue; retention goes by it. The acknowledgements of everything that was answered by then went ahead of the question,
+    /// on the same channel: so the answer says that they have arrived, too.
+    pub fn nothing_waits(&self, asked: Instant) {
+        if let Some(deliveries) = &self.0.deliveries {
+            deliveries.nothing_waits(asked);
         }
     }
 
@@ -93,14 +100,21 @@ impl Stream {
     /// was received before, or if it lies below the start.
     pub fn push(&self, record: Record) -> bool {
         let partition = &self.0;
-        if partition.queues.has_ended()
-            || self.lies_below_the_start(&record)
-            || !partition.progress.receive(record.offset)
-        {
+        if partition.queues.has_ended() {
             return false;
         }
-        partition.queues.push(record);
-        true
+        let taken = match &partition.deliveries {
+            // Whoever closes the stream gives back what it finds: either it finds this one, or we see that it closes.
+            Some(deliveries) => {
+                deliveries.receive(record.offset)
+                    && (!partition.queues.has_ended() || !deliveries.withdraw(record.offset))
+            }
+            None => !self.lies_below_the_start(&record) && partition.progress.receive(record.offset),
+        };
+        if taken {
+            partition.queues.push(record);
+        }
+        taken
     }
 
     /// Looks at the records that are read only to recognise the log.
@@ -129,14 +143,18 @@ impl Stream {
     }
 
     fn queued_above(&self, fraction: usize) -> bool {
-        self.0.queues.hold(fraction) || self.0.progress.open() >= MAX_OPEN_OFFSETS / fraction
+        let open = match &self.0.deliveries {
+            Some(deliveries) => deliveries.open(),
+            None => self.0.progress.open(),
+        };
+        self.0.queues.hold(fraction) || open >= MAX_OPEN_OFFSETS / fraction
     }
 
     /// Everything below this offset is settled and committed in the database: what may be acknowledged. `None` before the
-    /// first settled message.
+    /// first settled message, and for a queue.
     #[must_use]
     pub fn settled(&self) -> Option<i64> {
-        if self.0.positioned { self.0.progress.written() } else { self.0.progress.settled() }
+        self.0.progress.written()
     }
 
     /// Everything below this offset is settled, although the last message was before it: what lies between are markers of
@@ -167,8 +185,8 @@ impl Stream {
         self.0.stop(reason.into());
     }
 
-    /// No new work is begun; the transaction in flight ends as it may. What still waits in the queue is dropped, since it
-    /// will be delivered again.
+    /// No new work is begun; the transaction in flight ends as it may. What still waits is dropped, since it will be
+    /// delivered again; of a queue it is given back.
     pub fn close(&self) {
         self.0.close();
     }

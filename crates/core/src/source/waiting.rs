@@ -16,15 +16,14 @@ impl Intake {
     /// Waits until the engine owns the position of a stream, and begins where it says. `log` are the offsets that the log
     /// holds now: from the oldest to one past the newest.
     ///
-    /// The source then sends what it reads from [`Start::read_from`] on. A stream without a position begins at once, with
-    /// the oldest.
+    /// The source then sends what it reads from [`Start::read_from`] on. A queue begins at once.
     ///
     /// # Errors
     /// The reason why the stream stands still: messages are missing, or it is another log (see
     /// [`StartError`](super::StartError)), or another process has taken it over. A source that returns the error is started
     /// again after a while.
     pub async fn begin(&self, stream: &Stream, log: Range<i64>) -> Result<Start, BoxError> {
-        if !stream.0.positioned {
+        if stream.0.deliveries.is_some() {
             return Ok(Start::at(log.start));
         }
         stream.until(|| stream.acquired().is_some()).await;

@@ -93,14 +93,12 @@ fn doubt_after(error: &KafkaError) -> Option<Doubt> {
 /// Copies everything, so that the message can go back to librdkafka at once and its memory is counted by our own queue.
 fn to_record(message: &BorrowedMessage<'_>, topic: &Arc<str>, log: Option<&LogId>) -> Record {
     Record {
-        topic: Arc::clone(topic),
-        partition: message.partition(),
-        offset: message.offset(),
         key: message.key().map(Bytes::copy_from_slice),
         payload: message.payload().map(Bytes::copy_from_slice),
         headers: message.headers().map(|headers| copy_headers(headers, message)).unwrap_or_default(),
         timestamp_ms: message.timestamp().to_millis(),
         log: log.cloned(),
+        ..Record::at(Arc::clone(topic), message.partition(), message.offset())
     }
 }
 

@@ -1,7 +1,5 @@
 //! Dead letters by filter, and from documents: whole, or as a line of a list.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use mongodb::bson::{Bson, Document, doc};
 use oncebox_core::message::Record;
@@ -83,14 +81,12 @@ pub(super) fn stored(number: i64, letter: &Document) -> StoreResult<StoredDeadLe
             tenant,
             message_id: Some(text(letter, "message_id")).filter(|id| !id.is_empty()),
             record: Record {
-                topic: Arc::from(text(letter, "topic")),
-                partition: small(letter, "partition"),
-                offset: small(letter, "offset"),
                 log: Some(text(letter, "log")).filter(|log| !log.is_empty()).map(LogId::new),
                 key: bytes(letter, "key").map(Bytes::from),
                 payload: bytes(letter, "payload").map(Bytes::from),
                 headers,
                 timestamp_ms: whole(letter.get("timestamp_ms")),
+                ..Record::at(text(letter, "topic"), small(letter, "partition"), small(letter, "offset"))
             },
             error: text(letter, "error"),
             attempts: small(letter, "attempts"),

@@ -10,4 +10,6 @@ mod failures;
 mod fixture;
 mod lanes;
 mod logs;
+mod queues;
+mod queues_give_back;
 mod replay;

@@ -1,11 +1,10 @@
 //! Dead letters: whose they are, and in which order they are replayed.
 
-use oncebox::source::OpenStream;
 use oncebox::sqlite::SqliteStore;
 use oncebox::{Inbox, Message, OnFailure, Replayed, Selector, Worker, reject};
 use sqlx::SqliteConnection;
 
-use crate::fixture::{Fixture, Partition, eventually, record, record_effect};
+use crate::fixture::{Fixture, Partition, record, record_effect};
 
 async fn picky(tx: &mut SqliteConnection, message: &Message) -> oncebox::Result {
     if message.id().as_str().starts_with("bad") {
@@ -58,20 +57,4 @@ async fn an_order_can_be_overruled() {
     let number = numbers(&fixture).await[1];
     let replayed = fixture.inbox().on_failure(OnFailure::Park).batch(mended).replay(number).await.unwrap();
     assert!(matches!(replayed, Replayed::Applied));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_parked_without_positions_too() {
-    let fixture = Fixture::new().await;
-    let inbox = fixture.inbox().id(Selector::Header("id".into())).on_failure(OnFailure::ParkKey);
-    let worker = inbox.each(picky);
-    let stream = worker.intake().open(OpenStream::new("queue", 0).without_position());
-    for (number, id) in ["bad", "second", "third"].into_iter().enumerate() {
-        let mut record = record(number as i64, id, "k");
-        record.topic = "queue".into();
-        assert!(stream.push(record));
-    }
-    eventually("all are settled", || stream.settled() == Some(3)).await;
-    assert_eq!(fixture.dead().await, ["bad", "second", "third"]);
-    stream.close();
 }

@@ -1,7 +1,5 @@
 //! Dead letters by filter, and from rows.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use oncebox_core::message::Record;
 use oncebox_core::names::Tenant;
@@ -82,14 +80,12 @@ pub(super) fn stored(row: &PgRow) -> StoreResult<StoredDeadLetter> {
                 tenant,
                 message_id: (!message_id.is_empty()).then_some(message_id),
                 record: Record {
-                    topic: Arc::from(topic),
-                    partition: row.try_get("partition")?,
-                    offset: row.try_get("offset")?,
                     log: Some(row.try_get::<String, _>("log")?).filter(|log| !log.is_empty()).map(LogId::new),
                     key: row.try_get::<Option<Vec<u8>>, _>("key")?.map(Bytes::from),
                     payload: row.try_get::<Option<Vec<u8>>, _>("payload")?.map(Bytes::from),
                     headers,
                     timestamp_ms: row.try_get("timestamp_ms")?,
+                    ..Record::at(topic, row.try_get("partition")?, row.try_get("offset")?)
                 },
                 error: row.try_get("error")?,
                 attempts: attempts.unsigned_abs(),

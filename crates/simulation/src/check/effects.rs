@@ -46,7 +46,7 @@ impl Inner {
         let keep = i64::try_from(self.config.keep.as_millis()).unwrap_or(i64::MAX);
         let spot = Spot { consumer: effect.consumer, place: effect.place };
         let available = self.available_ms(spot, effect.offset, effect.appended_ms);
-        if available > before + keep {
+        if available > before + keep || self.is_unseen_copy(effect) {
             self.saw(Event::DoubleAfterRetention);
             return;
         }
@@ -98,6 +98,12 @@ impl Inner {
 
     /// Only what is itself the reason is given up, and nothing where the partition should halt.
     fn check_blame(&mut self, consumer: usize, place: Place, letter: &DeadLetter) {
+        if self.config.on_failure == OnFailure::GiveBack && letter.message_id.is_none() {
+            self.violate(format!(
+                "a message without an id is parked although it should be given back: {}",
+                letter.error
+            ));
+        }
         let Some(id) = &letter.message_id else {
             self.saw(Event::Unfit);
             return;
@@ -109,8 +115,8 @@ impl Inner {
             self.saw(Event::ParkedStale);
             return;
         }
-        if self.config.on_failure == OnFailure::Halt {
-            self.violate(format!("{id} is parked although the partition should halt: {}", letter.error));
+        if matches!(self.config.on_failure, OnFailure::Halt | OnFailure::GiveBack) {
+            self.violate(format!("{id} is parked although nothing should be: {}", letter.error));
             return;
         }
         if self.config.on_failure == OnFailure::ParkKey && letter.error.contains("behind an earlier") {
@@ -120,8 +126,9 @@ impl Inner {
         self.saw(Event::Parked);
         let Some(sent) = self.messages.get(number_of(&letter.record)) else { return };
         // Attempts belong to offsets: in a log that was written anew another message may stand there.
-        let takes_the_place =
-            header_of(&letter.record, "writing") > 0 && letter.error.contains("process ended");
+        let takes_the_place = self.config.prefetch.is_none()
+            && header_of(&letter.record, "writing") > 0
+            && letter.error.contains("process ended");
         let excused = Excused { exposed: sent.exposed, killed: sent.killed };
         let (attempts, crash_limit) = (self.config.attempts, self.config.crash_limit);
         // The table came back between two looks: the failure counts, once.
@@ -136,6 +143,7 @@ impl Inner {
 
     /// A receipt goes. No copy that is still to be read may need it.
     pub(crate) fn check_purge(&mut self, row: &ReceiptRow, keep: i64) {
+        self.check_purge_for_queues(row, keep);
         for spot in self.log.spots().into_iter().filter(|spot| spot.consumer == row.of.consumer) {
             if !self.log.topics[spot.place.topic].exists {
                 continue;

@@ -6,7 +6,7 @@ use crate::world::Inner;
 impl Inner {
     /// What is still to be done, in words; empty when everything is settled.
     pub(crate) fn left_to_do(&self) -> Vec<String> {
-        let mut left = Vec::new();
+        let mut left = self.queues_left();
         for spot in self.log.spots() {
             if !self.log.topics[spot.place.topic].exists {
                 continue;
@@ -29,7 +29,7 @@ impl Inner {
 
     /// Everything is settled: is it so for every message?
     pub(crate) fn check_finally(&mut self) {
-        let mut lost = Vec::new();
+        let mut lost = self.queues_lost();
         for spot in self.log.spots() {
             if self.log.topics[spot.place.topic].exists {
                 let present = self.log.partition(spot.place).records.iter().flatten();
@@ -69,6 +69,16 @@ impl Inner {
 
     /// All processes have stopped in good order: nothing of the crash guard is left behind.
     pub(crate) fn check_stopped(&mut self) {
+        if self.config.prefetch.is_none() {
+            self.check_positions_stopped();
+        }
+        if let Some(id) = self.db.open.keys().next() {
+            let what = format!("transaction {id} is left open");
+            self.violate(what);
+        }
+    }
+
+    fn check_positions_stopped(&mut self) {
         let exists = |spot: &Spot| self.log.topics[spot.place.topic].exists;
         // Those below the position are forgotten when somebody takes it over.
         let positions = &self.db.tables.positions;
@@ -87,10 +97,6 @@ impl Inner {
             |spot: &Spot| self.db.failovers > 0 || self.log.reread.iter().any(|(again, _, _)| again == spot);
         if let Some((spot, row)) = started.filter(|(spot, _)| !excused(spot)) {
             let what = format!("{} starts without progress of {} are left behind", row.starts, spot.place);
-            self.violate(what);
-        }
-        if let Some(id) = self.db.open.keys().next() {
-            let what = format!("transaction {id} is left open");
             self.violate(what);
         }
     }

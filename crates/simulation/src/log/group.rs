@@ -46,15 +46,16 @@ impl Inner {
     /// A process joins, or leaves for whatever reason; its earlier lives hold nothing any more.
     pub(crate) fn set_member(&mut self, process: usize, member: bool) {
         let life = self.processes[process].life;
+        let gone = |actor: Actor| actor.process == process && (!member || actor.life != life);
+        self.cut_channels(gone);
         for assigned in self.log.assigned.values_mut() {
-            let of_process = |holder: Actor| holder.process == process && (!member || holder.life != life);
-            if assigned.holder.is_some_and(of_process) {
+            if assigned.holder.is_some_and(gone) {
                 assigned.holder = None;
             }
         }
         let changed =
             if member { self.log.members.insert(process) } else { self.log.members.remove(&process) };
-        if changed {
+        if changed && self.config.prefetch.is_none() {
             self.rebalance();
         }
     }

@@ -13,12 +13,19 @@ use crate::messages::Behaviour;
 /// How often hours pass in a history, at most: they take the most time to simulate.
 const MAX_HOURS: u8 = 4;
 
+/// Which seeds read queues.
+const QUEUES: u64 = 0x9e0e_0e5e_ed00;
+
 const HOUR: Duration = Duration::from_secs(3_600);
 
 impl Plan {
     /// The plan of a seed.
     pub(crate) fn of(seed: u64) -> Self {
         let mut draw = Draw::new(seed);
+        // Told apart by a number of its own: what reads logs is drawn as if there were no queues.
+        if fastrand::Rng::with_seed(seed ^ QUEUES).u8(0..4) == 0 {
+            draw.read_queues();
+        }
         let steps = draw.steps();
         Self { seed, config: draw.config, steps }
     }
@@ -58,8 +65,12 @@ enum Kind {
     App,
     Sink,
     Restarts,
+    Cut,
+    Down,
+    Patience,
 }
 
+/// What happens to logs. Cut, Down and Patience are for queues.
 const KINDS: [Kind; 22] = [
     Kind::Copies,
     Kind::Poison,
@@ -101,6 +112,8 @@ impl Draw {
             consumers: if rng.u8(0..4) == 0 { 2 } else { 1 },
             topics: if rng.u8(0..3) == 0 { 2 } else { 1 },
             partitions: rng.usize(1..=3),
+            prefetch: None,
+            patience: false,
             lanes,
             batch: rng.usize(1..=12),
             attempts: rng.u32(2..=4),
@@ -136,6 +149,46 @@ impl Draw {
         Self { rng, config, kinds, keys, sent: Vec::new(), hours: 0 }
     }
 
+    /// The same with queues instead of logs.
+    fn read_queues(&mut self) {
+        let rng = &mut self.rng;
+        // Copies that are older than their receipts need be, behind a message that waits.
+        let backlog = rng.u8(0..6) == 0;
+        let patience = backlog || rng.u8(0..4) == 0;
+        if backlog {
+            self.kinds = vec![Kind::Copies, Kind::Down, Kind::Stop];
+            self.keys = 1;
+            self.config.processes = rng.usize(1..=2);
+        }
+        self.kinds.retain(|kind| match kind {
+            // What was acknowledged is not in the queue any more: a database that forgets it has lost it.
+            Kind::Failover | Kind::Rebalance | Kind::LogChange | Kind::Offsets => false,
+            // These make others wait.
+            Kind::Poison | Kind::Crashers | Kind::InTheWay | Kind::Freeze | Kind::Outage | Kind::Table => {
+                !patience
+            }
+            _ => true,
+        });
+        self.kinds.extend((rng.u8(0..2) == 0).then_some(Kind::Cut));
+        self.kinds.extend((!backlog && rng.u8(0..3) == 0).then_some(Kind::Down));
+        self.kinds.extend(patience.then_some(Kind::Patience));
+        let config = &mut self.config;
+        (config.partitions, config.patience) = (1, patience);
+        config.prefetch = Some(rng.usize(1..=30));
+        // The place of a message is another one each time that it is delivered.
+        (config.by_coordinates, config.rewrites) = (false, false);
+        if rng.u8(0..6) == 0 {
+            config.on_failure = OnFailure::GiveBack;
+        }
+        if patience {
+            // What waits for its retry counts in the bounds of a stream, and must not fill it.
+            config.batch = 60;
+            // The first try is mostly in a batch, and counts for nobody.
+            config.attempts = config.attempts.max(3);
+        }
+        config.purge_every = HOUR / 30;
+    }
+
     fn has(&self, kind: Kind) -> bool {
         self.kinds.contains(&kind)
     }
@@ -157,7 +210,14 @@ impl Draw {
             let quiet = self.kinds.is_empty() || self.rng.u8(0..10) < 6;
             let trouble = if quiet { None } else { self.trouble() };
             let step = trouble.unwrap_or_else(|| self.produce());
+            let down = step == Step::Down;
             steps.push((Duration::from_millis(wait), step));
+            if down {
+                for _ in 0..self.rng.u8(2..10) {
+                    steps.push((Duration::from_millis(1), self.produce()));
+                }
+                steps.push((self.seconds(600..10_000), Step::Up));
+            }
         }
         steps
     }
@@ -198,6 +258,9 @@ impl Draw {
     }
 
     fn behaviour(&mut self) -> Behaviour {
+        if self.has(Kind::Patience) && self.one_in(6) {
+            return Behaviour::RetriesLater(2);
+        }
         if self.has(Kind::Crashers) && self.one_in(8) {
             let times = self.rng.u32(1..=4);
             return if self.rng.bool() { Behaviour::Crashes } else { Behaviour::CrashesTimes(times) };
@@ -228,7 +291,20 @@ impl Draw {
         let few = self.rng.i64(1..8);
         self.hours += u8::from(kind == Kind::Hours);
         Some(match kind {
-            Kind::Copies | Kind::Poison | Kind::Crashers | Kind::InTheWay | Kind::WithoutId => return None,
+            Kind::Copies
+            | Kind::Poison
+            | Kind::Crashers
+            | Kind::InTheWay
+            | Kind::WithoutId
+            | Kind::Patience => {
+                return None;
+            }
+            Kind::Cut => Step::Cut(process),
+            Kind::Down if self.hours > MAX_HOURS => return None,
+            Kind::Down => {
+                self.hours += 1;
+                Step::Down
+            }
             Kind::Crash => Step::Crash(process),
             Kind::Stop => Step::StopStart(process),
             Kind::Freeze => Step::Freeze(process, self.seconds(1..200)),
@@ -250,6 +326,7 @@ impl Draw {
                 1 => Step::Ahead(consumer, place, few),
                 _ => Step::LoseOffsets(consumer),
             },
+            Kind::Moves if self.config.prefetch.is_some() => Step::Operate,
             Kind::Moves if self.one_in(3) && !self.config.rewrites => Step::MoveBack(consumer, place, few),
             Kind::Moves => Step::Operate,
             Kind::Letters => match self.rng.u8(0..6) {

@@ -63,7 +63,9 @@ impl ModelStore {
         self.world.takes_time(self.actor).await;
         let lost = result.is_ok() && self.world.lock().db.takes(Fault::AnswerLost);
         if lost {
-            self.world.lock().attempts_are_stranded();
+            let mut inner = self.world.lock();
+            inner.db.unanswered += 1;
+            inner.attempts_are_stranded();
             return Err(away());
         }
         result

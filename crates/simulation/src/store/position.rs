@@ -25,12 +25,15 @@ impl Positions for ModelStore {
             let row = row.clone();
             tables.attempts.retain(|(of, offset), _| *of != spot || *offset >= next);
             let attempts_recorded = tables.attempts.keys().any(|(of, _)| *of == spot);
-            inner.note(|| {
-                format!(
-                    "p{} takes over {spot:?} at {:?}, epoch {}",
-                    actor.process, row.next_offset, row.epoch
-                )
-            });
+            // Of a queue everybody does that all the time.
+            if inner.config.prefetch.is_none() {
+                inner.note(|| {
+                    format!(
+                        "p{} takes over {spot:?} at {:?}, epoch {}",
+                        actor.process, row.next_offset, row.epoch
+                    )
+                });
+            }
             Ok(Ownership {
                 key: key.clone(),
                 epoch: row.epoch,
@@ -79,7 +82,13 @@ impl Positions for ModelStore {
             let spot = inner.log.spot(&owner.key);
             inner.must_own(owner, (None, None))?;
             inner.saw(Event::GuardedAttempt);
-            inner.db.attempted_by.insert((spot, offset), actor);
+            let queue = inner.config.prefetch.is_some();
+            if queue {
+                inner.excuse_if_shared(spot, offset, actor);
+            }
+            let by = inner.db.attempted_by.entry((spot, offset)).or_default();
+            by.retain(|other| queue && *other != actor);
+            by.push(actor);
             let attempts = inner.db.tables.attempts.entry((spot, offset)).or_default();
             *attempts += 1;
             Ok(*attempts)

@@ -91,6 +91,7 @@ impl Conn {
             key: None,
             place: Place { topic: 0, partition: 0 },
             offset: 0,
+            seq: 0,
             writing: 0,
             appended_ms: 0,
             true_ms: 0,

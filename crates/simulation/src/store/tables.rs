@@ -90,7 +90,9 @@ pub(crate) struct Effect {
     pub(crate) key: Option<Bytes>,
     pub(crate) place: Place,
     pub(crate) offset: i64,
-    /// Which of the logs that had this name, as the number of times it was written anew.
+    /// Its place in a queue, where the offset is only the number of a delivery.
+    pub(crate) seq: i64,
+    /// Which of the logs that had this name, as the number of times it was written anew; of a queue, the channel.
     pub(crate) writing: i64,
     /// When the record was appended.
     pub(crate) appended_ms: i64,

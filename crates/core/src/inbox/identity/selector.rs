@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::pointer::{self, Leaf};
-use crate::message::Record;
+use crate::message::{PATH_PREFIX, PROPERTY_PREFIX, Record};
 
 /// The place in a record that holds its id or its tenant.
 ///
@@ -27,9 +27,15 @@ pub enum Selector {
     Key,
     /// The last header of that name.
     Header(String),
+    /// A property of that name, where the source has properties beside the headers: see
+    /// [`PROPERTY_PREFIX`](crate::message::PROPERTY_PREFIX).
+    Property(String),
     /// A string or an integer in a JSON payload, by JSON pointer (RFC 6901).
     Json(String),
-    /// `source` and `id` of a CloudEvent, in binary or structured mode. The text is `"{source} {id}"`.
+    /// The parameter of that name in the path of an HTTP request, such as `tenant` in `/in/{tenant}/orders`.
+    Path(String),
+    /// `source` and `id` of a CloudEvent, in binary mode (as headers `ce_…`, or `ce-…` over HTTP) or structured mode. The text
+    /// is `"{source} {id}"`.
     CloudEvents,
     /// `topic/partition/offset@log`, with the identity of the log where the source knows it: the same place in a topic that
     /// was created anew is another message. Recognises redelivery, but not a producer that sends the same message twice.
@@ -38,7 +44,9 @@ pub enum Selector {
 
 /// Why a text is not a selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{problem}; allowed are key, header:NAME, json:/POINTER, cloudevents and coordinates")]
+#[error(
+    "{problem}; allowed are key, header:NAME, property:NAME, json:/POINTER, path:NAME, cloudevents and coordinates"
+)]
 pub struct SelectorSyntaxError {
     problem: String,
 }
@@ -62,6 +70,12 @@ pub enum SelectError {
     /// The header is not text.
     #[error("the header `{0}` is not UTF-8")]
     HeaderNotText(String),
+    /// No property of that name.
+    #[error("no property `{0}`")]
+    NoProperty(String),
+    /// The path that the request was sent to has no such parameter.
+    #[error("no parameter `{0}` in the path of the request")]
+    NoParameter(String),
     /// A tombstone where a JSON payload was expected.
     #[error("the payload is absent, so nothing can be read from it")]
     NoPayload,
@@ -99,9 +113,15 @@ impl Selector {
                 std::str::from_utf8(key).map(str::to_owned).map_err(|_| SelectError::KeyNotText)
             }
             Self::Header(name) => header(record, name).map(str::to_owned),
+            Self::Property(name) => {
+                prefixed(record, PROPERTY_PREFIX, name, SelectError::NoProperty).map(str::to_owned)
+            }
             Self::Json(pointer) => {
                 let [found] = read_json(record, [pointer])?;
                 found
+            }
+            Self::Path(name) => {
+                prefixed(record, PATH_PREFIX, name, SelectError::NoParameter).map(str::to_owned)
             }
             Self::CloudEvents => cloud_event(record),
             Self::Coordinates => Ok(match &record.log {
@@ -127,6 +147,19 @@ fn header<'r>(record: &'r Record, name: &str) -> Result<&'r str, SelectError> {
     std::str::from_utf8(value).map_err(|_| SelectError::HeaderNotText(name.to_owned()))
 }
 
+/// What a source keeps among the headers under a name with this prefix.
+fn prefixed<'r>(
+    record: &'r Record,
+    prefix: &str,
+    name: &str,
+    missing: fn(String) -> SelectError,
+) -> Result<&'r str, SelectError> {
+    let is_it = |header: &str| header.strip_prefix(prefix) == Some(name);
+    let found = record.headers.iter().find(|(header, _)| is_it(header)).and_then(|(_, value)| value);
+    let value = found.ok_or_else(|| missing(name.to_owned()))?;
+    std::str::from_utf8(value).map_err(|_| SelectError::HeaderNotText(format!("{prefix}{name}")))
+}
+
 /// Reads several pointers in one pass over the payload.
 pub(super) fn read_json<const N: usize>(
     record: &Record,
@@ -142,7 +175,8 @@ pub(super) fn read_json<const N: usize>(
     }))
 }
 
-/// The Kafka binding of CloudEvents: the content type tells structured mode from binary mode.
+/// The content type tells structured mode from binary mode. In binary mode the attributes are headers, whose names begin with
+/// `ce_` in most bindings and with `ce-` in that of HTTP. Both attributes are read by the same binding.
 fn cloud_event(record: &Record) -> Result<String, SelectError> {
     const STRUCTURED: &[u8] = b"application/cloudevents+json";
     let structured = record
@@ -152,9 +186,13 @@ fn cloud_event(record: &Record) -> Result<String, SelectError> {
         .is_some_and(|value| value.eq_ignore_ascii_case(STRUCTURED));
     if structured {
         let [source, id] = read_json(record, ["/source", "/id"])?;
-        cloud_event_id(&source?, &id?)
-    } else {
+        return cloud_event_id(&source?, &id?);
+    }
+    let has = |name: &str| record.headers.iter().any(|(found, _)| found == name);
+    if has("ce_source") || has("ce_id") || !(has("ce-source") || has("ce-id")) {
         cloud_event_id(header(record, "ce_source")?, header(record, "ce_id")?)
+    } else {
+        cloud_event_id(header(record, "ce-source")?, header(record, "ce-id")?)
     }
 }
 
@@ -182,15 +220,27 @@ impl FromStr for Selector {
                 "cloudevents" => Ok(Self::CloudEvents),
                 "coordinates" => Ok(Self::Coordinates),
                 "header" => refuse("`header` needs a name, as in header:event_id".to_owned()),
+                "property" => refuse("`property` needs a name, as in property:message_id".to_owned()),
                 "json" => refuse("`json` needs a pointer, as in json:/order/id".to_owned()),
+                "path" => refuse("`path` needs the name of a parameter, as in path:tenant".to_owned()),
                 _ => refuse(format!("`{text}` is not a selector")),
             },
             Some(("header", "")) => refuse("the header name is empty".to_owned()),
             Some(("header", name)) => Ok(Self::Header(name.to_owned())),
+            Some(("property", "")) => refuse("the property name is empty".to_owned()),
+            Some(("property", name)) => Ok(Self::Property(name.to_owned())),
             Some(("json", pointer)) => match pointer::check(pointer) {
                 Ok(()) => Ok(Self::Json(pointer.to_owned())),
                 Err(problem) => refuse(problem.to_owned()),
             },
+            Some(("path", name)) => {
+                let fits = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+                if fits {
+                    Ok(Self::Path(name.to_owned()))
+                } else {
+                    refuse("the name of a path parameter has letters, digits and underscores".to_owned())
+                }
+            }
             Some(_) => refuse(format!("`{text}` is not a selector")),
         }
     }
@@ -201,7 +251,9 @@ impl fmt::Display for Selector {
         match self {
             Self::Key => f.write_str("key"),
             Self::Header(name) => write!(f, "header:{name}"),
+            Self::Property(name) => write!(f, "{PROPERTY_PREFIX}{name}"),
             Self::Json(pointer) => write!(f, "json:{pointer}"),
+            Self::Path(name) => write!(f, "{PATH_PREFIX}{name}"),
             Self::CloudEvents => f.write_str("cloudevents"),
             Self::Coordinates => f.write_str("coordinates"),
         }

@@ -27,9 +27,17 @@ fn select(selector: &str, record: &Record) -> Result<String, String> {
 
 #[test]
 fn selectors_read_back_as_they_are_written() {
-    for text in
-        ["key", "header:event_id", "header:a:b", "json:/a~1b/0", "json:/", "cloudevents", "coordinates"]
-    {
+    for text in [
+        "key",
+        "header:event_id",
+        "header:a:b",
+        "property:message_id",
+        "json:/a~1b/0",
+        "json:/",
+        "path:tenant",
+        "cloudevents",
+        "coordinates",
+    ] {
         assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
     }
 }
@@ -42,16 +50,26 @@ fn a_wrong_selector_is_told_what_is_allowed() {
         ("Key", "`Key` is not a selector"),
         ("header", "needs a name"),
         ("header:", "name is empty"),
+        ("property", "needs a name"),
+        ("property:", "name is empty"),
         ("json", "needs a pointer"),
         ("json:", "begins with `/`"),
         ("json:id", "begins with `/`"),
         ("json:/a~2", "`~0`"),
         ("json:/a~", "`~0`"),
-        ("path:/x", "is not a selector"),
+        ("path", "needs the name"),
+        ("path:", "letters, digits and underscores"),
+        ("path:/x", "letters, digits and underscores"),
+        ("query:x", "is not a selector"),
     ] {
         let error = text.parse::<Selector>().unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
-        assert!(error.contains("key, header:NAME, json:/POINTER, cloudevents and coordinates"), "{error}");
+        assert!(
+            error.contains(
+                "key, header:NAME, property:NAME, json:/POINTER, path:NAME, cloudevents and coordinates"
+            ),
+            "{error}"
+        );
     }
 }
 
@@ -73,6 +91,15 @@ fn the_last_header_counts() {
     assert_eq!(select("header:id", &null), Err("the header `id` has no value".into()));
     let binary = with_headers(&[("id", Some(&[0xc3]))]);
     assert_eq!(select("header:id", &binary), Err("the header `id` is not UTF-8".into()));
+}
+
+#[test]
+fn a_property_is_not_a_header_of_the_same_name() {
+    let both = with_headers(&[("message_id", Some(b"header")), ("property:message_id", Some(b"property"))]);
+    assert_eq!(select("property:message_id", &both), Ok("property".into()));
+    assert_eq!(select("property:type", &both), Err("no property `type`".into()));
+    let header = with_headers(&[("message_id", Some(b"header"))]);
+    assert_eq!(select("property:message_id", &header), Err("no property `message_id`".into()));
 }
 
 #[test]
@@ -154,6 +181,24 @@ fn cloud_events_in_binary_mode() {
         let found = select("cloudevents", &with_headers(headers)).unwrap_err();
         assert!(found.contains(error), "{found}");
     }
+}
+
+#[test]
+fn cloud_events_in_binary_mode_over_http() {
+    let event = with_headers(&[("ce-id", Some(b"A 1")), ("ce-source", Some(b"/shop"))]);
+    assert_eq!(select("cloudevents", &event), Ok("/shop A 1".into()));
+    let half = with_headers(&[("ce-id", Some(b"A 1"))]);
+    assert_eq!(select("cloudevents", &half), Err("no header `ce-source`".into()));
+    // One binding or the other, and never half of each: then a header more could make another message of it.
+    let mixed = with_headers(&[("ce-id", Some(b"1")), ("ce-source", Some(b"/http")), ("ce_id", Some(b"2"))]);
+    assert_eq!(select("cloudevents", &mixed), Err("no header `ce_source`".into()));
+}
+
+#[test]
+fn the_parameter_of_a_path() {
+    let record = with_headers(&[("tenant", Some(b"forged")), ("path:tenant", Some(b"acme"))]);
+    assert_eq!(select("path:tenant", &record), Ok("acme".into()));
+    assert_eq!(select("path:shop", &record), Err("no parameter `shop` in the path of the request".into()));
 }
 
 #[test]

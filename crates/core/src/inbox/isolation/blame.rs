@@ -10,16 +10,21 @@ use crate::error::{BoxError, Outcome, describe};
 use crate::inbox::Engine;
 use crate::inbox::batch::{Batch, Part};
 use crate::inbox::policy::OnFailure;
+use crate::source::{GivenBack, Why};
 use crate::store::InboxStore;
 
 /// What happens to a part of a batch that failed.
 pub(in crate::inbox) enum Next {
     /// The same again, after this time.
     Again(Duration),
+    /// The one message again, after this time. Others need not wait for it, if order allows.
+    Later(Duration),
     /// Smaller parts; this message alone, if it is known.
     Cut(Option<usize>),
     /// The one message is kept as a dead letter, for this reason.
     Park(String),
+    /// Back to the source.
+    GiveBack(GivenBack),
     /// The partition stands still, for this reason.
     Stop(String),
 }
@@ -59,10 +64,19 @@ impl<S: InboxStore> Engine<S> {
             batch.health.failed(&reason);
             self.meters.retried.increment(1);
             warn!(position = %batch.partition.key, id = %item, attempt = failures, reason, "the message failed and will be tried again");
-            return Next::Again(match outcome {
+            return Next::Later(match outcome {
                 Some(Outcome::RetryAfter { delay, .. }) => delay,
                 _ => self.settings.retry.backoff.delay(failures),
             });
+        }
+        if self.gives_back(batch.partition) {
+            batch.health.failed(&reason);
+            let why = match blame {
+                _ if rejected => Why::Rejected,
+                Blame::Message => Why::Failed,
+                Blame::Unsure => Why::Unavailable,
+            };
+            return Next::GiveBack(GivenBack::new(why, reason));
         }
         // Who rejects a message has looked at it. Any other error may have nothing to do with it.
         let streak = self.streak.is_longer_than(self.settings.streak_limit);
@@ -81,7 +95,8 @@ impl<S: InboxStore> Engine<S> {
                 }
             }
         }
-        if self.settings.on_failure == OnFailure::Halt {
+        // A log takes nothing back.
+        if matches!(self.settings.on_failure, OnFailure::Halt | OnFailure::GiveBack) {
             return Next::Stop(format!(
                 "halted at {item} after {failures} attempts: {reason}. Mend the cause and restart, or set on_failure to \
                  \"park\""

@@ -36,12 +36,19 @@ impl<S: InboxStore> Engine<S> {
     pub(in crate::inbox) async fn how_others_do(self: &Arc<Self>, batch: Batch<'_>, failed: usize) -> Others {
         let mut answer = Others::Unknown;
         for other in self.others(batch.partition, batch.items, failed, batch.lane) {
+            // It may be the one that ends the process: where those around it run under the guard, and in a queue also if it
+            // was delivered before.
+            let guarded = match batch.guarded {
+                Some(guarded) => Some(guarded.another()),
+                None => {
+                    let suspect = batch.partition.deliveries.is_some() && other.record().redelivered;
+                    suspect.then(|| Guarded::in_queue(&batch.partition.key))
+                }
+            };
             let other = Arc::new(vec![other]);
-            let tried = match batch.guarded {
-                // It may be the one that ends the process.
+            let tried = match &guarded {
                 Some(guarded) => {
-                    let guarded = Guarded::new(guarded.owner);
-                    self.transact_alone(batch.partition, &other, 0..1, Task::Probe, &guarded).await
+                    self.transact_alone(batch.partition, &other, 0..1, Task::Probe, guarded).await
                 }
                 None => self.transact(batch.partition, &other, 0..1, Task::Probe, None).await,
             };

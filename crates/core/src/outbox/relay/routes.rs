@@ -37,7 +37,7 @@ impl Routes {
     /// The index and the route of a topic.
     pub(super) fn of(&self, topic: &str) -> (usize, &Arc<Route>) {
         let last = self.0.len() - 1;
-        let at = self.0.iter().position(|route| fits(&route.pattern, topic)).unwrap_or(last);
+        let at = self.0.iter().position(|route| topic_fits(&route.pattern, topic)).unwrap_or(last);
         (at, &self.0[at])
     }
 
@@ -65,8 +65,9 @@ impl Sink for NoSink {
     }
 }
 
-/// Whether a topic fits a pattern in which `*` stands for anything, also for nothing.
-fn fits(pattern: &str, topic: &str) -> bool {
+/// Whether a topic fits a pattern in which `*` stands for anything, also for nothing: how routes name topics.
+#[must_use]
+pub fn topic_fits(pattern: &str, topic: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = topic.strip_prefix(first) else { return false };
@@ -105,7 +106,7 @@ mod tests {
             ("a*a", "a", false),
             ("a**b", "ab", true),
         ] {
-            assert_eq!(fits(pattern, topic), expected, "{pattern} {topic}");
+            assert_eq!(topic_fits(pattern, topic), expected, "{pattern} {topic}");
         }
     }
 

@@ -1,0 +1,160 @@
+//! A lane of a queue: as any lane, but who waits for a retry does not hold up the others, and who was delivered before runs
+//! alone.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::Engine;
+use super::batch::{Batch, End, Part, give_back};
+use super::guard::Guarded;
+use super::held::HeldKeys;
+use super::item::Item;
+use super::partition::Partition;
+use crate::mistake::mistaken;
+use crate::monitor::LoopHandle;
+use crate::source::{Answer, Answered, GivenBack, Why};
+use crate::store::InboxStore;
+
+/// What a lane does next.
+enum Work {
+    /// Messages that have just arrived.
+    Arrived(Vec<Item>),
+    /// A message that failed before, what is known of it, and those behind it.
+    Again(Vec<Item>, Part, Vec<Item>),
+}
+
+impl<S: InboxStore> Engine<S> {
+    /// Runs a lane until its stream closes or stops. Returns why it stands still, if it does.
+    pub(super) async fn run_queue_lane(
+        self: Arc<Self>,
+        partition: Arc<Partition>,
+        lane: usize,
+    ) -> Option<String> {
+        let place = format!("{}#{lane}", partition.key.topic);
+        let health = self.monitor.register(format!("inbox:{}", self.consumer), place);
+        let mut held = HeldKeys::default();
+        loop {
+            if held.is_empty() && partition.queues.is_empty(lane) {
+                health.idle();
+            }
+            let work = self.next_work(&partition, lane, &mut held).await?;
+            health.busy();
+            let end = match work {
+                Work::Again(first, part, behind) => {
+                    match self.run(&partition, lane, first, part, &mut held, &health).await {
+                        End::Finished => self.run_arrived(&partition, lane, behind, &mut held, &health).await,
+                        other => other,
+                    }
+                }
+                Work::Arrived(items) => self.run_arrived(&partition, lane, items, &mut held, &health).await,
+            };
+            match end {
+                End::Finished => {}
+                End::Closing => return None,
+                End::Stopped(reason) => return Some(reason),
+            }
+        }
+    }
+
+    /// `None` once no new work may begin.
+    async fn next_work(&self, partition: &Partition, lane: usize, held: &mut HeldKeys) -> Option<Work> {
+        let due = async {
+            match held.next_due() {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = partition.queues.ended() => None,
+            () = due => {
+                let due = held.take_due(Instant::now())?;
+                partition.queues.let_go(due.items());
+                let (first, part, behind) = due.into_parts();
+                Some(Work::Again(first, part, behind))
+            }
+            records = partition.queues.next(lane, self.settings.batch) => {
+                Some(Work::Arrived(self.identify(records?)))
+            }
+        }
+    }
+
+    /// In their order: who was delivered before runs alone, the others as batches.
+    async fn run_arrived(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        lane: usize,
+        items: Vec<Item>,
+        held: &mut HeldKeys,
+        health: &LoopHandle,
+    ) -> End {
+        let items =
+            if mistaken("RedeliveredIsDuplicate") { without_redelivered(partition, items) } else { items };
+        let mut rest = items.into_iter().peekable();
+        while let Some(first) = rest.next() {
+            let mut batch = vec![first];
+            while !batch[0].record().redelivered
+                && let Some(next) = rest.next_if(|next| !next.record().redelivered)
+            {
+                batch.push(next);
+            }
+            // Only now: who ran before may have to wait, and its key with it.
+            let (batch, diverted) =
+                if mistaken("RetryLetsPass") { (batch, Vec::new()) } else { held.divert(batch) };
+            partition.queues.keep(&diverted);
+            let batch = if self.gives_back(partition) { without_unfit(partition, batch) } else { batch };
+            if batch.is_empty() {
+                continue;
+            }
+            let whole = Part::of(0..batch.len());
+            match self.run(partition, lane, batch, whole, held, health).await {
+                End::Finished if partition.queues.has_ended() => return End::Closing,
+                End::Finished => {}
+                other => return other,
+            }
+        }
+        End::Finished
+    }
+
+    async fn run(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        lane: usize,
+        items: Vec<Item>,
+        part: Part,
+        held: &mut HeldKeys,
+        health: &LoopHandle,
+    ) -> End {
+        let guarded = Guarded::in_queue(&partition.key);
+        let alone = matches!(&*items, [Item::Fit(message, _)] if message.record().redelivered);
+        let guarded = (alone && !mistaken("NoQueueGuard")).then_some(&guarded);
+        let batch = Batch { partition, lane, items: &Arc::new(items), guarded, health };
+        self.finish_parts(batch, vec![part], Some(held)).await
+    }
+}
+
+/// The mistake: what was delivered before counts as applied.
+fn without_redelivered(partition: &Partition, items: Vec<Item>) -> Vec<Item> {
+    let (again, first): (Vec<Item>, Vec<Item>) =
+        items.into_iter().partition(|item| item.record().redelivered);
+    let answer = |item: &Item| Answered { delivery: item.offset(), answer: Answer::Duplicate };
+    partition.answer(&again.iter().map(answer).collect::<Vec<_>>());
+    first
+}
+
+/// Who has no identity goes back at once: its sender waits.
+fn without_unfit(partition: &Partition, items: Vec<Item>) -> Vec<Item> {
+    let (fit, unfit): (Vec<Item>, Vec<Item>) =
+        items.into_iter().partition(|item| matches!(item, Item::Fit(..)));
+    for item in unfit {
+        if let Item::Unfit(unfit) = &item {
+            give_back(
+                partition,
+                std::slice::from_ref(&item),
+                &GivenBack::new(Why::Rejected, unfit.reason.as_str()),
+            );
+        }
+    }
+    fit
+}

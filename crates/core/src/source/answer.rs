@@ -1,0 +1,61 @@
+//! What a source hears of each message that it delivered.
+
+use std::sync::Arc;
+
+/// See [`OpenStream::on_answer`](super::OpenStream::on_answer).
+pub type OnAnswer = Box<dyn Fn(&[Answered]) + Send + Sync>;
+
+/// The inbox is done with a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Answered {
+    /// Its number, as the source gave it: the offset of the record. What the source acknowledges by.
+    pub delivery: i64,
+    /// What became of it.
+    pub answer: Answer,
+}
+
+/// What became of a message. All but the last are committed: the message is settled and may be acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// Its effect is in the database.
+    Applied,
+    /// It was settled before, and skipped now.
+    Duplicate,
+    /// It was given up and is kept as a dead letter.
+    Parked,
+    /// Nothing of it stays behind: it may be delivered again. Only queues hear this.
+    GivenBack(GivenBack),
+}
+
+/// Why a message was given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GivenBack {
+    /// In a word.
+    pub why: Why,
+    /// In a sentence. May quote the handler's error, and with it the message.
+    pub reason: Arc<str>,
+}
+
+impl GivenBack {
+    pub(crate) fn new(why: Why, reason: impl Into<Arc<str>>) -> Self {
+        Self { why, reason: reason.into() }
+    }
+}
+
+/// Why a message was given back, in a word. All but [`Why::Closing`] only under
+/// [`OnFailure::GiveBack`](crate::inbox::OnFailure::GiveBack).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// The stream closed before the message was settled.
+    Closing,
+    /// The database is away, in trouble, or not as the handler needs it. The message is not to blame.
+    Unavailable,
+    /// The handler rejected it: no retry can help.
+    Rejected,
+    /// It failed as often as it may.
+    Failed,
+}
