@@ -26,7 +26,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run every test, against real servers started for this run: PostgreSQL, MariaDB, MongoDB, Kafka, and MySQL where it can be had.
+    /// Run every test, against real servers started for this run: PostgreSQL, MariaDB, MongoDB, Kafka, RabbitMQ, and MySQL where it can be had.
     Test(test::Args),
     /// Check format, spelling, dependencies, lints, documentation and every feature alone.
     Lint,

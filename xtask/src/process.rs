@@ -91,7 +91,8 @@ impl Daemon {
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
         let message = format!("{} ended by itself ({status}).\n{}", self.name, tail(&self.log));
-        if self.has_logged("Address already in use") {
+        // As the system says it, and as Erlang does.
+        if self.has_logged("Address already in use") || self.has_logged("eaddrinuse") {
             return Err(anyhow::Error::new(PortTaken).context(message));
         }
         bail!(message)

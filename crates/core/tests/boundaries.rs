@@ -25,7 +25,7 @@ const OUTSIDE: [&str; 7] =
     ["std::env", "std::fs", "std::net", "tokio::fs", "tokio::net", "tokio::signal", "signal_hook"];
 
 /// Which crates of ours each crate may build on. Whatever is not here is refused.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 16] = [
     ("core", &[]),
     ("sql", &["core"]),
     ("config", &["core", "sql"]),
@@ -33,17 +33,32 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("mysql", &["core", "sql"]),
     ("postgres", &["core", "sql"]),
     ("sqlite", &["core", "sql"]),
+    ("http", &["core"]),
     ("kafka", &["core", "kafka-topic-ids"]),
     ("kafka-topic-ids", &[]),
+    ("rabbitmq", &["core"]),
     ("webhook", &["core"]),
     ("testkit", &["core"]),
     ("simulation", &["core"]),
-    ("oncebox", &["core", "kafka", "mongodb", "mysql", "postgres", "sql", "sqlite", "testkit", "webhook"]),
-    ("cli", &["config", "core", "kafka", "mongodb", "mysql", "postgres", "sql", "sqlite", "webhook"]),
+    (
+        "oncebox",
+        &[
+            "core", "http", "kafka", "mongodb", "mysql", "postgres", "rabbitmq", "sql", "sqlite", "testkit",
+            "webhook",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "config", "core", "http", "kafka", "mongodb", "mysql", "postgres", "rabbitmq", "sql", "sqlite",
+            "webhook",
+        ],
+    ),
 ];
 
 /// Crates that speak to a database or a broker, and who may use each.
-const SPEAKERS: [(&str, &[&str]); 4] = [
+const SPEAKERS: [(&str, &[&str]); 5] = [
+    ("lapin", &["rabbitmq", "cli"]),
     ("mongodb", &["mongodb", "cli"]),
     ("sqlx", &["mysql", "postgres", "sqlite", "cli"]),
     ("sqlx-core", &["mysql", "postgres", "sqlite"]),

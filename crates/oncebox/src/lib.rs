@@ -35,7 +35,7 @@
 //! | understand an error of the library | [`Error`] |
 //! | know whether everything runs | [`Monitor`], [`store::Status`] |
 //! | test a handler or a relay without a broker | [`testing::TestInbox`], [`testing::FakeSink`] |
-//! | connect | [`postgres::PgStore`], [`mysql::MysqlStore`], [`mongodb::MongoStore`], [`sqlite::SqliteStore`], [`kafka::Kafka`], [`webhook::Webhook`] |
+//! | connect | [`postgres::PgStore`], [`mysql::MysqlStore`], [`mongodb::MongoStore`], [`sqlite::SqliteStore`], [`kafka::Kafka`], [`rabbitmq::Rabbitmq`], [`http::HttpInbox`], [`webhook::Webhook`] |
 //! | read from or deliver to something else | [`source`], [`sink`] |
 //!
 //! # Features
@@ -44,10 +44,12 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `http` | [`http`]: the HTTP source, for webhooks and API calls |
 //! | `kafka` | [`kafka`]: the Kafka source and sink |
 //! | `mongodb` | [`mongodb`]: the MongoDB store |
 //! | `mysql` | [`mysql`]: the MySQL and MariaDB store |
 //! | `postgres` | [`postgres`]: the PostgreSQL store |
+//! | `rabbitmq` | [`rabbitmq`]: the RabbitMQ source and sink |
 //! | `sql` | [`sql`]: handlers written in SQL, with the speed of the daemon |
 //! | `sqlite` | [`sqlite`]: the SQLite store |
 //! | `testing` | [`testing`]: tests for handlers and relays, without a broker |
@@ -109,7 +111,7 @@ pub mod message {
     #[doc(inline)]
     pub use oncebox_core::inbox::{SelectError, SelectorSyntaxError};
     #[doc(inline)]
-    pub use oncebox_core::message::{Headers, Record};
+    pub use oncebox_core::message::{Headers, PROPERTY_PREFIX, Record};
     #[doc(inline)]
     pub use oncebox_core::names::{
         ConsumerName, MAX_CONSUMER_BYTES, MAX_ID_BYTES, MAX_TENANT_BYTES, MessageId, NameError, Tenant,
@@ -177,6 +179,10 @@ pub mod sink {
 #[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;
 
+#[cfg(feature = "http")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+#[doc(inline)]
+pub use oncebox_http as http;
 #[cfg(feature = "kafka")]
 #[cfg_attr(docsrs, doc(cfg(feature = "kafka")))]
 #[doc(inline)]
@@ -193,6 +199,10 @@ pub use oncebox_mysql as mysql;
 #[cfg_attr(docsrs, doc(cfg(feature = "postgres")))]
 #[doc(inline)]
 pub use oncebox_postgres as postgres;
+#[cfg(feature = "rabbitmq")]
+#[cfg_attr(docsrs, doc(cfg(feature = "rabbitmq")))]
+#[doc(inline)]
+pub use oncebox_rabbitmq as rabbitmq;
 #[cfg(feature = "sql")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sql")))]
 #[doc(inline)]

@@ -39,6 +39,7 @@ impl Given {
             Service::Mongodb => set_addresses(&value).with_context(|| {
                 format!("{variable} is not a URL such as mongodb://127.0.0.1:27017/?replicaSet=rs0")
             })?,
+            Service::Rabbitmq => url(&["amqp://"], 5672, "amqp://guest:guest@127.0.0.1:5672/%2f")?,
             Service::Kafka => value.split(',').map(|part| part.trim().to_owned()).collect(),
         };
         reach(service, &addresses)?;

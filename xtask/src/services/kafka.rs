@@ -53,7 +53,7 @@ pub(super) fn start(run_dir: &Path, starter: &Starter) -> Result<Server> {
         // The log comes first: a connection attempt to a port on which nobody listens yet could meet itself.
         let started = |daemon: &Daemon| daemon.has_logged("Kafka Server started");
         daemon.wait_until(READY_LIMIT, |daemon| started(daemon) && ports::accepts(port))?;
-        Ok(Server { daemon, port, value: format!("127.0.0.1:{port}") })
+        Ok(Server { daemon, helper: None, port, value: format!("127.0.0.1:{port}") })
     })
 }
 

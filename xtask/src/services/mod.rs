@@ -14,10 +14,11 @@ mod mysql_program;
 mod mysqld;
 pub(crate) mod ports;
 mod postgres;
+mod rabbitmq;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -38,6 +39,7 @@ const DIR: &str = "ONCEBOX_TEST_DIR";
 pub(crate) enum Service {
     /// The slowest to start comes first.
     Kafka,
+    Rabbitmq,
     Mysql,
     Mariadb,
     Mongodb,
@@ -45,12 +47,13 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Kafka, Self::Mysql, Self::Mariadb, Self::Mongodb, Self::Postgres];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Kafka, Self::Rabbitmq, Self::Mysql, Self::Mariadb, Self::Mongodb, Self::Postgres];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kafka => "Kafka",
+            Self::Rabbitmq => "RabbitMQ",
             Self::Mysql => "MySQL",
             Self::Mariadb => "MariaDB",
             Self::Mongodb => "MongoDB",
@@ -58,11 +61,12 @@ impl Service {
         }
     }
 
-    /// The variable with the URL of a superuser, or with Kafka's bootstrap servers: read by us to use a running server,
+    /// The variable with the URL of a user who may do everything, or with Kafka's bootstrap servers: read by us to use a running server,
     /// and by the tests.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Self::Kafka => "ONCEBOX_TEST_KAFKA",
+            Self::Rabbitmq => "ONCEBOX_TEST_RABBITMQ",
             Self::Mysql => "ONCEBOX_TEST_MYSQL",
             Self::Mariadb => "ONCEBOX_TEST_MARIADB",
             Self::Mongodb => "ONCEBOX_TEST_MONGODB",
@@ -74,6 +78,7 @@ impl Service {
         let began = Instant::now();
         let start = match self {
             Self::Kafka => kafka::start,
+            Self::Rabbitmq => rabbitmq::start,
             Self::Mysql => mysql::start,
             Self::Mariadb => mariadb::start,
             Self::Mongodb => mongodb::start,
@@ -91,6 +96,8 @@ impl Service {
 #[derive(Debug)]
 struct Server {
     daemon: Daemon,
+    /// A process that it needs. Dropped, and stopped, after it.
+    helper: Option<Daemon>,
     port: u16,
     /// What its variable is set to.
     value: String,
@@ -103,8 +110,8 @@ pub(crate) struct Services {
     running: Vec<(Service, Source)>,
     dir: TempDir,
     mysql: Mysql,
-    /// The program, for tests that start sets of their own.
-    mongod: Option<&'static Path>,
+    /// For tests that start servers of their own, each with its variable.
+    programs: Vec<(&'static str, PathBuf)>,
 }
 
 #[derive(Debug)]
@@ -138,6 +145,9 @@ impl Services {
         if wanted.contains(&Service::Mongodb) {
             mongod_program::given()?;
         }
+        if wanted.contains(&Service::Rabbitmq) {
+            rabbitmq::given_program()?;
+        }
         let mut mysql = Mysql::NotAsked;
         if wanted.contains(&Service::Mysql) {
             mysql = Mysql::find()?;
@@ -166,10 +176,17 @@ impl Services {
         if let Mysql::Missing(_) = mysql {
             eprintln!("xtask: {mysql}");
         }
-        // Also when a running server was given: a test does not end the members of that one.
-        let mongod = wanted.contains(&Service::Mongodb).then(mongod_program::get).transpose();
-        let mongod = mongod.context("no mongod for the tests")?;
-        Ok(Self { running, dir, mysql, mongod })
+        // Also when a running server was given: a test does not end that one.
+        let mut programs = Vec::new();
+        if wanted.contains(&Service::Mongodb) {
+            let mongod = mongod_program::get().context("no mongod for the tests")?;
+            programs.push((mongod_program::VARIABLE, mongod.to_owned()));
+        }
+        if wanted.contains(&Service::Rabbitmq) {
+            let server = rabbitmq::program().context("no rabbitmq-server for the tests")?;
+            programs.push((rabbitmq::PROGRAM_VARIABLE, server));
+        }
+        Ok(Self { running, dir, mysql, programs })
     }
 
     /// What became of MySQL.
@@ -197,7 +214,7 @@ impl Services {
     pub(crate) fn env(&self) -> Vec<(&'static str, String)> {
         let servers =
             self.running.iter().map(|(service, source)| (service.variable(), source.value().to_owned()));
-        let programs = self.mongod.map(|mongod| (mongod_program::VARIABLE, mongod.display().to_string()));
+        let programs = self.programs.iter().map(|(variable, path)| (*variable, path.display().to_string()));
         servers.chain(programs).chain([(DIR, self.dir().display().to_string())]).collect()
     }
 
@@ -208,8 +225,8 @@ impl Services {
             Source::Started(server) => format!("export {}={}\n", service.variable(), server.value),
             Source::Given(_) => format!("# {} is already set\n", service.variable()),
         };
-        let program = |mongod: &Path| format!("export {}={}\n", mongod_program::VARIABLE, mongod.display());
-        self.running.iter().map(line).chain(self.mongod.map(program)).collect()
+        let program = |(variable, path): &(&str, PathBuf)| format!("export {variable}={}\n", path.display());
+        self.running.iter().map(line).chain(self.programs.iter().map(program)).collect()
     }
 
     /// An error when a server that we started has ended.
@@ -217,6 +234,7 @@ impl Services {
         for (_, source) in &mut self.running {
             if let Source::Started(server) = source {
                 server.daemon.check_alive()?;
+                server.helper.as_mut().map_or(Ok(()), Daemon::check_alive)?;
             }
         }
         Ok(())

@@ -41,7 +41,12 @@ pub(super) fn start(run_dir: &Path, starter: &Starter) -> Result<Server> {
         initiate(port).context("the replica set cannot be made")?;
         // The member elects itself.
         daemon.wait_until(READY_LIMIT, |_| is_primary(port))?;
-        Ok(Server { daemon, port, value: format!("mongodb://127.0.0.1:{port}/?replicaSet={SET}") })
+        Ok(Server {
+            daemon,
+            helper: None,
+            port,
+            value: format!("mongodb://127.0.0.1:{port}/?replicaSet={SET}"),
+        })
     })
 }
 

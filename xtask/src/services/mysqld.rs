@@ -73,7 +73,7 @@ impl Home {
             // The log comes first: another server could have taken the port.
             let ready = |daemon: &Daemon| daemon.has_logged("ready for connections");
             daemon.wait_until(READY_LIMIT, |daemon| ready(daemon) && ports::accepts(port))?;
-            Ok(Server { daemon, port, value: format!("mysql://root@127.0.0.1:{port}/mysql") })
+            Ok(Server { daemon, helper: None, port, value: format!("mysql://root@127.0.0.1:{port}/mysql") })
         })
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn start(run_dir: &Path, starter: &Starter) -> Result<Server> {
         let mut daemon = Daemon::spawn(starter, "PostgreSQL", command, Signal::SIGINT, &log)?;
         daemon.wait_until(READY_LIMIT, |daemon| is_ready(&data, daemon.pid()))?;
         let value = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-        Ok(Server { daemon, port, value })
+        Ok(Server { daemon, helper: None, port, value })
     })
 }
 

@@ -1,0 +1,136 @@
+//! The description of an inbox that requests are sent to.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::post;
+use http::{HeaderMap, StatusCode};
+use oncebox_core::inbox::Selector;
+
+use crate::clock::WallClock;
+use crate::door::Door;
+use crate::handshake::Handshake;
+use crate::limits::Limits;
+use crate::pattern::PathPattern;
+use crate::problem::Problem;
+use crate::reply::Reply;
+use crate::request::{Entrance, receive};
+use crate::source::HttpSource;
+use crate::verify::Access;
+
+/// An inbox that requests are sent to. See the [crate](crate) for an example.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HttpInbox {
+    /// Where requests are sent to. It is also the topic of their messages.
+    pub path: PathPattern,
+    /// Whose requests are taken.
+    pub access: Access,
+    /// What a sender gets whose message is applied.
+    pub reply: Reply,
+    /// Where the key of a message is; messages of one key keep their order. A message that has none there has no key.
+    pub key: Option<Selector>,
+    /// What requests may cost, and how long senders wait.
+    pub limits: Limits,
+    /// Who may send, for senders that ask first.
+    pub handshake: Option<Handshake>,
+    /// The time of day.
+    pub clock: WallClock,
+}
+
+/// Why an inbox cannot be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpInboxError {
+    /// Requests are verified by a parameter that the path does not have.
+    #[error("requests are verified by `{parameter}`, and the path {path} has no such parameter")]
+    NoParameter {
+        /// The parameter.
+        parameter: String,
+        /// The path.
+        path: PathPattern,
+    },
+}
+
+impl HttpInbox {
+    /// Requests to this path are applied while their sender waits: the answer comes after the commit.
+    #[must_use]
+    pub fn apply(path: PathPattern) -> Self {
+        Self {
+            path,
+            access: Access::default(),
+            reply: Reply::default(),
+            key: None,
+            limits: Limits::default(),
+            handshake: None,
+            clock: WallClock::system(),
+        }
+    }
+
+    /// Whose requests are taken. Default: everybody's.
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// What a sender gets whose message is applied. Default: 204 without a body.
+    #[must_use]
+    pub fn reply(mut self, reply: Reply) -> Self {
+        self.reply = reply;
+        self
+    }
+
+    /// Where the key of a message is. Default: messages have no key.
+    #[must_use]
+    pub fn key(mut self, selector: Selector) -> Self {
+        self.key = Some(selector);
+        self
+    }
+
+    /// What requests may cost, and how long senders wait.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Who may send, for senders that ask first. Default: nobody is answered.
+    #[must_use]
+    pub fn handshake(mut self, handshake: Handshake) -> Self {
+        self.handshake = Some(handshake);
+        self
+    }
+
+    /// The time of day, for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: WallClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Its two halves: routes for a server, and the source for the worker of the inbox. While the source does not run, requests
+    /// are told to come again.
+    pub fn open(self) -> Result<(Router, HttpSource), HttpInboxError> {
+        if let Access::ByParameter { parameter, .. } = &self.access
+            && !self.path.parameters().any(|known| known == parameter)
+        {
+            return Err(HttpInboxError::NoParameter { parameter: parameter.clone(), path: self.path });
+        }
+        let (inbox, door) = (Arc::new(self), Arc::new(Door::default()));
+        let entrance = Entrance::new(Arc::clone(&inbox), Arc::clone(&door));
+        let methods = match inbox.handshake.clone() {
+            None => post(receive).fallback(async || not_allowed("POST")),
+            Some(handshake) => post(receive)
+                .options(move |headers: HeaderMap| std::future::ready(handshake.answer(&headers)))
+                .fallback(async || not_allowed("OPTIONS, POST")),
+        };
+        let router = Router::new().route(inbox.path.as_str(), methods).with_state(Arc::new(entrance));
+        Ok((router, HttpSource::new(inbox, door)))
+    }
+}
+
+fn not_allowed(allowed: &'static str) -> Problem {
+    let detail = "messages are sent with POST";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Another method", detail).allow(allowed)
+}

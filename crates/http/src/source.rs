@@ -1,0 +1,64 @@
+//! The source: it opens the door while it runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox_core::error::BoxError;
+use oncebox_core::source::{CancellationToken, Instant, Intake, LogId, OpenStream, Source, Stream};
+use uuid::Uuid;
+
+use crate::door::{Door, Run, Waiting};
+use crate::identity;
+use crate::inbox::HttpInbox;
+
+/// How often the inbox is told that nothing waits elsewhere.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// The source half of an [`HttpInbox`]: give it to the worker of that inbox.
+#[derive(Debug)]
+pub struct HttpSource {
+    inbox: Arc<HttpInbox>,
+    door: Arc<Door>,
+}
+
+impl HttpSource {
+    pub(crate) fn new(inbox: Arc<HttpInbox>, door: Arc<Door>) -> Self {
+        Self { inbox, door }
+    }
+
+    /// Until told to stop, or the stream stands still.
+    async fn serve(&self, stream: &Stream, stop: &CancellationToken) -> Result<(), BoxError> {
+        while !stop.is_cancelled() {
+            if let Some(reason) = stream.stopped() {
+                return Err(reason.into());
+            }
+            // A request that is still being read may have been sent before.
+            let asked = Instant::now();
+            stream.nothing_waits(asked.checked_sub(self.inbox.limits.body_within).unwrap_or(asked));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(TELL_EVERY) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for HttpSource {
+    async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
+        let identity = intake.settings().identity.clone();
+        identity::check(&identity, &self.inbox)?;
+        let waiting = Arc::new(Waiting::default());
+        let answers = Arc::clone(&waiting);
+        let open = OpenStream::queue(self.inbox.path.as_str());
+        let stream = intake.open(open.on_answer(move |answered| answers.answered(answered)));
+        let log = LogId::new(Uuid::now_v7().to_string());
+        let opened = self.door.open(Run { stream: stream.clone(), identity, log, waiting });
+        let served = self.serve(&stream, &stop).await;
+        // First: who comes now is told to come again. Who came before gets an answer.
+        drop(opened);
+        stream.finish().await;
+        served
+    }
+}

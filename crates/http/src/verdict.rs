@@ -1,0 +1,110 @@
+//! What became of the messages of a request, and what its sender is told.
+
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use oncebox_core::source::{Answer, GivenBack, Why};
+
+use crate::problem::{EventProblem, Problem, shown};
+use crate::reply::Reply;
+
+/// What became of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Became {
+    Answered(Answer),
+    /// There is no answer in time.
+    Late,
+    /// There is no answer in time, and it is the copy of one that is under way.
+    LateCopy,
+    /// There will be no answer.
+    Unanswered,
+}
+
+/// What the sender is told about one message, the worse the greater: if anything of a request is worth another try, the sender
+/// is told to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Replayed,
+    Applied,
+    Parked,
+    Rejected,
+    Failed,
+    UnderWay,
+    Unavailable,
+}
+
+impl Became {
+    fn verdict(&self) -> Verdict {
+        match self {
+            Self::Answered(Answer::Applied) => Verdict::Applied,
+            Self::Answered(Answer::Duplicate) => Verdict::Replayed,
+            Self::Answered(Answer::Parked) => Verdict::Parked,
+            Self::Answered(Answer::GivenBack(GivenBack { why: Why::Rejected, .. })) => Verdict::Rejected,
+            Self::Answered(Answer::GivenBack(GivenBack { why: Why::Failed, .. })) => Verdict::Failed,
+            Self::LateCopy => Verdict::UnderWay,
+            Self::Answered(_) | Self::Late | Self::Unanswered => Verdict::Unavailable,
+        }
+    }
+
+    /// For the sender. What a handler says when it rejects is meant for it; other errors may tell of the database, and are for
+    /// the log.
+    fn detail(&self) -> String {
+        match self {
+            Self::Answered(Answer::GivenBack(GivenBack { why: Why::Rejected, reason, .. })) => shown(reason),
+            Self::Answered(Answer::GivenBack(GivenBack { why: Why::Failed, .. })) => {
+                "it could not be applied, and nothing of it stays behind: it may be sent again".to_owned()
+            }
+            Self::Answered(Answer::GivenBack(GivenBack { why: Why::Closing, .. })) | Self::Unanswered => {
+                "this process ends; send it again".to_owned()
+            }
+            Self::Answered(Answer::GivenBack(_)) => {
+                "it cannot be applied at the moment, and nothing of it stays behind; send it again".to_owned()
+            }
+            Self::LateCopy => {
+                "the same message is still under way; send it again to learn what became of it".to_owned()
+            }
+            Self::Late => "it is still under way; send it again to learn what became of it".to_owned(),
+            Self::Answered(_) => String::new(),
+        }
+    }
+
+    /// Why, for the log of whoever runs this, if there is something to look at.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        match self {
+            Self::Answered(Answer::GivenBack(GivenBack {
+                why: Why::Failed | Why::Unavailable,
+                reason,
+                ..
+            })) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+/// One answer for all messages of a request. Those that were applied stay applied: when the request comes again, they are
+/// copies.
+pub(crate) fn respond(became: &[Became], reply: &Reply, retry_after: Duration) -> Response {
+    let Some(worst) = became.iter().max_by_key(|one| one.verdict()) else { return reply.response(false) };
+    let (status, title) = match worst.verdict() {
+        Verdict::Replayed => return reply.response(true),
+        Verdict::Applied => return reply.response(false),
+        Verdict::Parked => return StatusCode::ACCEPTED.into_response(),
+        Verdict::Rejected => (StatusCode::UNPROCESSABLE_ENTITY, "The message is rejected"),
+        Verdict::Failed => (StatusCode::INTERNAL_SERVER_ERROR, "The message failed"),
+        Verdict::UnderWay => (StatusCode::CONFLICT, "The same message is under way"),
+        Verdict::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "Not now"),
+    };
+    let problem = Problem::new(status, title, worst.detail());
+    let problem = if became.len() == 1 { problem } else { problem.events(events(became)) };
+    match worst.verdict() {
+        Verdict::UnderWay | Verdict::Unavailable => problem.retry_after(retry_after).into_response(),
+        _ => problem.into_response(),
+    }
+}
+
+/// The events of a batch that were not applied.
+fn events(became: &[Became]) -> Vec<EventProblem> {
+    let bad = became.iter().enumerate().filter(|(_, one)| one.verdict() >= Verdict::Rejected);
+    bad.map(|(index, one)| EventProblem { index, detail: one.detail() }).collect()
+}

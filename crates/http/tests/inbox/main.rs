@@ -1,0 +1,12 @@
+//! The real engine on SQLite, a real server and real clients on the loopback interface.
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+mod answers;
+mod client;
+mod cloudevents;
+mod copies;
+mod fixture;
+mod hostile;
+mod restarts;
+mod verified;
+mod webhook_sink;
