@@ -139,11 +139,23 @@ pub(crate) struct DemoArgs {
     /// end; oncebox's own tables stay.
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// How the messages travel.
+    #[arg(long, value_enum, default_value_t = DemoSource::Kafka)]
+    pub(crate) source: DemoSource,
     /// A Kafka of your own instead of the one in this process.
     #[arg(long, value_name = "LIST")]
     pub(crate) brokers: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArg,
+}
+
+/// How the messages of the demo travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DemoSource {
+    /// Through Kafka.
+    Kafka,
+    /// As HTTP requests, whose senders wait for the answer.
+    Http,
 }
 
 #[derive(Debug, Clone, Subcommand)]

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use oncebox_config::{Config, InboxConfig, RetentionCheck};
+use oncebox_config::{Config, InboxConfig, KafkaInbox, RetentionCheck};
+use oncebox_core::outbox::check_topic;
 use oncebox_core::printable::printable;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{Finding, FindingLevel, PositionStatus};
@@ -49,7 +50,11 @@ impl Logs {
 /// The logs behind these topics. One that does not exist has none.
 pub(crate) async fn logs(config: &Config, topics: impl IntoIterator<Item = String>) -> Logs {
     let mut logs = Logs::default();
-    let topics: BTreeSet<String> = topics.into_iter().collect();
+    // Queues and paths stand among the positions too.
+    let others = config.inboxes.iter().filter(|inbox| inbox.source.kafka().is_none());
+    let others: Vec<&str> = others.flat_map(|inbox| inbox.source.names()).collect();
+    let is_topic = |name: &String| check_topic(name).is_ok() && !others.contains(&name.as_str());
+    let topics: BTreeSet<String> = topics.into_iter().filter(is_topic).collect();
     if config.kafka.is_some()
         && !topics.is_empty()
         && let Err(failure) = ask(config, topics.into_iter().collect(), &mut logs).await
@@ -99,14 +104,15 @@ pub(crate) async fn check(config: &Config) -> (Vec<Finding>, bool) {
     let detail = format!("{} answers (librdkafka {version})", cluster.brokers.join(", "));
     let mut findings = vec![Finding::ok(subject, detail)];
     for inbox in &config.inboxes {
-        for topic in &inbox.topics {
-            findings.push(check_topic(&admin, topic, inbox).await);
+        let Some(kafka) = inbox.source.kafka() else { continue };
+        for topic in &kafka.topics {
+            findings.push(look_at_topic(&admin, topic, inbox, kafka).await);
         }
     }
     (findings, true)
 }
 
-async fn check_topic(admin: &Admin, topic: &str, inbox: &InboxConfig) -> Finding {
+async fn look_at_topic(admin: &Admin, topic: &str, inbox: &InboxConfig, kafka: &KafkaInbox) -> Finding {
     let subject = format!("topic {topic} of {}", inbox.consumer);
     let partitions = match admin.partitions(topic).await {
         Ok(Some(partitions)) => partitions,
@@ -117,7 +123,7 @@ async fn check_topic(admin: &Admin, topic: &str, inbox: &InboxConfig) -> Finding
     };
     let (level, detail) = match retention_problem(admin, topic, inbox).await {
         Ok(None) => (FindingLevel::Ok, format!("{partitions} partitions, kept shorter than receipts")),
-        Ok(Some(problem)) => (severity(inbox), problem),
+        Ok(Some(problem)) => (severity(kafka), problem),
         Err(e) => {
             (FindingLevel::Warning, format!("{partitions} partitions; its retention is not known: {e}"))
         }
@@ -125,8 +131,8 @@ async fn check_topic(admin: &Admin, topic: &str, inbox: &InboxConfig) -> Finding
     Finding { level, subject, detail }
 }
 
-fn severity(inbox: &InboxConfig) -> FindingLevel {
-    match inbox.retention_check {
+fn severity(kafka: &KafkaInbox) -> FindingLevel {
+    match kafka.retention_check {
         RetentionCheck::Warn => FindingLevel::Warning,
         RetentionCheck::Refuse => FindingLevel::Error,
     }

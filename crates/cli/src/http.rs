@@ -1,4 +1,4 @@
-//! What the daemon shows of itself: `/healthz`, `/readyz`, `/metrics`.
+//! What the daemon shows of itself (`/healthz`, `/readyz`, `/metrics`), and the paths of the inboxes that take requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,6 +14,7 @@ use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oncebox_core::metrics::loop_last_success_age_seconds;
 use oncebox_core::monitor::{LoopReport, Monitor};
+use oncebox_http::ServerLimits;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -40,20 +41,23 @@ pub(crate) fn listen(address: SocketAddr) -> std::io::Result<Arc<std::net::TcpLi
     Ok(Arc::new(listener))
 }
 
-/// Serves until `stop`.
-pub(crate) async fn serve(listener: Arc<std::net::TcpListener>, shown: Shown, stop: CancellationToken) {
+/// Serves until `stop`. `inboxes` are the paths that take requests.
+pub(crate) async fn serve(
+    listener: Arc<std::net::TcpListener>,
+    shown: Shown,
+    inboxes: Router,
+    stop: CancellationToken,
+) {
     let router = Router::new()
         .route("/", get(|| async { "oncebox: /healthz /readyz /metrics\n" }))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(shown);
-    let served = async {
-        let listener = TcpListener::from_std(listener.try_clone()?)?;
-        axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
-    };
-    if let Err(error) = served.await {
-        tracing::error!(%error, "the HTTP endpoint ended");
+        .with_state(shown)
+        .merge(inboxes);
+    match listener.try_clone().and_then(TcpListener::from_std) {
+        Ok(listener) => oncebox_http::serve(listener, router, ServerLimits::default(), stop).await,
+        Err(error) => tracing::error!(%error, "the HTTP endpoint ended"),
     }
 }
 

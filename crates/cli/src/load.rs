@@ -5,16 +5,23 @@ mod tests;
 
 use std::path::Path;
 
+use axum::Router;
+use axum::http::StatusCode;
 use oncebox_config::{
-    Config, InboxConfig, KafkaConfig, OperationProblem, OperationUse, OutboxConfig, Problems,
-    RefusedProperty, StoreKind, Surroundings, WebhookConfig,
+    Config, InboxConfig, KafkaConfig, OperationProblem, OperationUse, OutboxConfig, Problems, RabbitmqConfig,
+    RabbitmqInbox, RefusedProperty, SourceConfig, StoreKind, Surroundings, VerifyConfig, VerifyScheme,
+    WebhookConfig,
 };
-use oncebox_core::inbox::Settings;
+use oncebox_core::error::BoxError;
+use oncebox_core::inbox::{Identity, Settings};
 use oncebox_core::outbox::{ByEvent, RelaySettings};
+use oncebox_http::verify::{Access, BodySignature, Encoding, Verifier};
+use oncebox_http::{HttpInbox, HttpSource, PathPattern, Reply, with_lower_case_headers};
 use oncebox_kafka::Kafka;
 use oncebox_mongodb::operations::{Problem, Standing, check_operation, check_sweep};
 use oncebox_mysql::MysqlStore;
 use oncebox_postgres::PgStore;
+use oncebox_rabbitmq::{Rabbitmq, RabbitmqSink, RabbitmqSource};
 use oncebox_sql::SqlStore;
 use oncebox_sqlite::SqliteStore;
 use oncebox_webhook::Webhook;
@@ -47,6 +54,7 @@ fn parse(text: &str) -> Result<Config, Problems> {
             StoreKind::Mongodb => operation_problems(place, json),
             StoreKind::Mysql | StoreKind::Postgres | StoreKind::Sqlite => Vec::new(),
         },
+        check_path: &|path| path.parse::<PathPattern>().map(|_| ()).map_err(|e| e.to_string()),
         refused_property: &|name, value| {
             let oncebox_kafka::RefusedProperty { why, instead } =
                 oncebox_kafka::refused_property(name, value)?;
@@ -69,8 +77,13 @@ fn operation_problems(place: OperationUse, json: &str) -> Vec<OperationProblem> 
 /// The engine's settings of an inbox.
 pub(crate) fn settings(config: &Config, inbox: &InboxConfig) -> Settings {
     let mut settings = Settings::default();
-    settings.identity = inbox.identity.clone();
-    settings.start = inbox.start;
+    settings.identity = match inbox.source {
+        SourceConfig::Http(_) => with_lower_case_headers(inbox.identity.clone()),
+        SourceConfig::Kafka(_) | SourceConfig::Rabbitmq(_) => inbox.identity.clone(),
+    };
+    if let Some(kafka) = inbox.source.kafka() {
+        settings.start = kafka.start;
+    }
     settings.batch = inbox.batch;
     settings.lanes = inbox.lanes;
     settings.retry = inbox.retry;
@@ -101,6 +114,88 @@ pub(crate) fn kafka(config: &KafkaConfig) -> Kafka {
         .properties
         .iter()
         .fold(Kafka::brokers(config.brokers.as_str()), |kafka, (name, value)| kafka.property(name, value))
+}
+
+/// The RabbitMQ client of the configuration.
+pub(crate) fn rabbitmq(config: &RabbitmqConfig) -> Result<Rabbitmq, oncebox_rabbitmq::Error> {
+    Rabbitmq::nodes(config.url.expose())
+}
+
+/// The queue that an inbox reads.
+pub(crate) fn rabbitmq_source(
+    rabbitmq: &Rabbitmq,
+    config: &RabbitmqInbox,
+    identity: &Identity,
+) -> Result<RabbitmqSource, oncebox_rabbitmq::Error> {
+    for selector in [Some(&identity.id), identity.tenant.as_ref()].into_iter().flatten() {
+        oncebox_rabbitmq::check_selector(selector)?;
+    }
+    let source = rabbitmq.source(&config.queue).prefetch(config.prefetch);
+    match &config.key {
+        Some(key) => source.key(key.clone()),
+        None => Ok(source),
+    }
+}
+
+/// Where in RabbitMQ events go, if any go there.
+pub(crate) fn rabbitmq_sink(
+    rabbitmq: &Rabbitmq,
+    outbox: &OutboxConfig,
+) -> Result<Option<RabbitmqSink>, oncebox_rabbitmq::Error> {
+    if outbox.exchange.is_none() && outbox.routes.is_empty() {
+        return Ok(None);
+    }
+    let mut sink = rabbitmq.sink(outbox.exchange.as_deref().unwrap_or_default())?;
+    for route in &outbox.routes {
+        for topics in &route.topics {
+            sink = sink.route(topics, &route.exchange, &route.routing_key)?;
+        }
+    }
+    Ok(Some(sink))
+}
+
+/// The two halves of an inbox that takes requests, or what is wrong with it.
+pub(crate) fn http_inbox(config: &oncebox_config::HttpInbox) -> Result<(Router, HttpSource), BoxError> {
+    let mut limits = oncebox_http::Limits::default();
+    limits.body_bytes = config.max_body;
+    limits.answer_within = config.timeout;
+    limits.copy_within = limits.copy_within.min(config.timeout);
+    let mut reply = Reply::new(StatusCode::from_u16(config.status)?)?;
+    if !config.body.is_empty() {
+        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&config.body).is_ok();
+        let content_type = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
+        reply = reply.body(content_type, config.body.clone())?;
+    }
+    let mut inbox = HttpInbox::apply(config.path.parse()?).limits(limits).reply(reply);
+    if let Some(key) = &config.key {
+        inbox = inbox.key(key.clone());
+    }
+    if let Some(verify) = &config.verify {
+        inbox = inbox.access(Access::Verified(verifier(verify)?));
+    }
+    Ok(inbox.open()?)
+}
+
+fn verifier(config: &VerifyConfig) -> Result<Verifier, BoxError> {
+    let secrets = config.secrets.iter().cloned();
+    let verifier = match &config.scheme {
+        VerifyScheme::Standard => Verifier::standard_webhooks(secrets),
+        VerifyScheme::Stripe => Verifier::stripe(secrets),
+        VerifyScheme::Github => Verifier::github(secrets),
+        VerifyScheme::Shopify => Verifier::shopify(secrets),
+        VerifyScheme::Slack => Verifier::slack(secrets),
+        VerifyScheme::Bearer => Verifier::bearer(secrets),
+        VerifyScheme::Basic { user } => Verifier::basic(secrets.map(|secret| (user, secret))),
+        VerifyScheme::Hmac { header, base64, prefix } => {
+            let encoding = if *base64 { Encoding::Base64 } else { Encoding::Hex };
+            let signature = BodySignature { header: header.parse()?, encoding, prefix: prefix.clone() };
+            Verifier::hmac(secrets, signature)
+        }
+    }?;
+    Ok(match config.tolerance {
+        Some(tolerance) => verifier.tolerance(tolerance),
+        None => verifier,
+    })
 }
 
 /// The sink of a webhook.

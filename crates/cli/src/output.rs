@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 use oncebox_core::message::Headers;
 use oncebox_core::printable::{printable, printable_json, printable_lines};
+use oncebox_core::store::PositionStatus;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -75,6 +76,11 @@ pub(crate) fn time(ms: i64) -> String {
 /// `None` as a dash.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
+/// How often a partition was taken over without progress. A queue is not taken over: whoever writes its row counts there.
+pub(crate) fn starts(position: &PositionStatus) -> Option<u32> {
+    position.next_offset.map(|_| position.starts)
 }
 
 /// Bytes as text, as far as they are text.

@@ -30,22 +30,25 @@ pub(super) fn duration_within(entry: &Entry<'_, '_>, limits: RangeInclusive<Dura
     None
 }
 
+/// A size in bytes within these limits.
+pub(super) fn size(entry: &Entry<'_, '_>, limits: &RangeInclusive<i64>) -> Option<usize> {
+    if entry.is_integer() {
+        return entry.integer(limits).and_then(|bytes| usize::try_from(bytes).ok());
+    }
+    let bytes = entry.parsed("a size", SIZE_FIX, units::size)?;
+    if !i64::try_from(bytes).is_ok_and(|bytes| limits.contains(&bytes)) {
+        let (min, max) = (units::show_size(*limits.start()), units::show_size(*limits.end()));
+        entry.report("this size is out of range", format!("write a size from \"{min}\" to \"{max}\""));
+    }
+    usize::try_from(bytes).ok()
+}
+
 /// `{ messages = 500, bytes = "4MiB" }`.
 pub(super) fn batch(mut section: Section<'_, '_>, default: BatchBounds) -> BatchBounds {
     let messages = section.or("messages", default.messages, |e| {
         e.integer(&(1..=10_000)).and_then(|messages| usize::try_from(messages).ok())
     });
-    let bytes = section.or("bytes", default.bytes, |e| {
-        if e.is_integer() {
-            return e.integer(&BATCH_BYTES).and_then(|bytes| usize::try_from(bytes).ok());
-        }
-        let bytes = e.parsed("a size", SIZE_FIX, units::size)?;
-        let in_range = i64::try_from(bytes).is_ok_and(|bytes| BATCH_BYTES.contains(&bytes));
-        if !in_range {
-            e.report("this size is out of range", "write a size from \"1KiB\" to \"256MiB\"");
-        }
-        usize::try_from(bytes).ok()
-    });
+    let bytes = section.or("bytes", default.bytes, |e| size(&e, &BATCH_BYTES));
     section.finish();
     BatchBounds { messages, bytes }
 }

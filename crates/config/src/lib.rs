@@ -12,8 +12,10 @@ mod kafka;
 mod operations;
 mod outbox;
 mod problem;
+mod rabbitmq;
 mod reader;
 mod service;
+mod source;
 mod store;
 mod surroundings;
 mod sweep;
@@ -22,15 +24,21 @@ mod tests;
 mod units;
 mod webhook;
 
+use outbox::Sinks;
 use reader::{Context, Entry, Section};
+use source::Offered;
 
 pub use handler::HandlerConfig;
-pub use inbox::{InboxConfig, RetentionCheck};
+pub use inbox::InboxConfig;
 pub use kafka::KafkaConfig;
 pub use operations::Operations;
-pub use outbox::OutboxConfig;
+pub use outbox::{OutboxConfig, RouteConfig};
 pub use problem::{Problem, Problems};
+pub use rabbitmq::RabbitmqConfig;
 pub use service::{HttpConfig, PurgeConfig};
+pub use source::{
+    HttpInbox, KafkaInbox, RabbitmqInbox, RetentionCheck, SourceConfig, VerifyConfig, VerifyScheme,
+};
 pub use store::{PartitionReceipts, StoreConfig, StoreKind};
 pub use surroundings::{OperationProblem, OperationUse, RefusedProperty, Surroundings};
 pub use sweep::SweepConfig;
@@ -44,8 +52,10 @@ pub const TEMPLATE: &str = include_str!("template.toml");
 pub struct Config {
     /// `[store]`: the database. Required.
     pub store: StoreConfig,
-    /// `[kafka]`: where messages come from and events go. Present when there is an inbox, or a relay without webhooks.
+    /// `[kafka]`: where messages come from and events go. Present when an inbox has topics, or a relay no other sink.
     pub kafka: Option<KafkaConfig>,
+    /// `[rabbitmq]`: where messages come from. Present when an inbox has a queue.
+    pub rabbitmq: Option<RabbitmqConfig>,
     /// `[http]`: health and metrics, if wanted.
     pub http: Option<HttpConfig>,
     /// `[[inbox]]`: the consumers.
@@ -100,18 +110,23 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
     let kafka = root.optional("kafka");
     let has_kafka = kafka.is_some();
     let kafka = kafka.and_then(Entry::into_section).and_then(kafka::read);
+    let rabbitmq = root.optional("rabbitmq");
+    let has_rabbitmq = rabbitmq.is_some();
+    let rabbitmq = rabbitmq.and_then(Entry::into_section).and_then(rabbitmq::read);
     let http = root.optional("http").and_then(Entry::into_section).map(service::read_http);
+    let offered = Offered { kafka: has_kafka, rabbitmq: has_rabbitmq, http: service::reach(http) };
     let purge = root.or("purge", PurgeConfig::default(), |e| e.into_section().map(service::read_purge));
     let inboxes = items(&mut root, "inbox", "[[inbox]], with two brackets");
     let webhooks = items(&mut root, "webhook", "[[webhook]], with two brackets");
     let sweeps = items(&mut root, "sweep", "[[sweep]], with two brackets");
-    let has_sink = has_kafka || !webhooks.is_empty();
-    let outbox =
-        root.or("outbox", OutboxConfig::default(), |e| Some(outbox::read(e.into_section()?, has_sink)));
-    if let Some(first) = inboxes.first().filter(|_| !has_kafka) {
-        first.report("an inbox needs brokers to read from", "add [kafka] with `brokers`");
-    }
-    if let Some(first) = webhooks.first().filter(|_| !outbox.relay) {
+    let sinks = Sinks { kafka: has_kafka, rabbitmq: has_rabbitmq, webhooks: !webhooks.is_empty() };
+    let first_webhook = webhooks.first().map(|first| first.place());
+    let mut taken = Vec::new();
+    let webhooks =
+        webhooks.into_iter().filter_map(|entry| webhook::read(entry.into_section()?, &mut taken)).collect();
+    let outbox = root
+        .or("outbox", OutboxConfig::default(), |e| Some(outbox::read(e.into_section()?, sinks, &mut taken)));
+    if let Some(first) = first_webhook.filter(|_| !outbox.relay) {
         first.report("a webhook gets its events from the relay", "write `relay = true` under [outbox]");
     }
     let kind = store.as_ref().map(|store| store.kind);
@@ -122,16 +137,13 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
     let mut taken = inbox::Taken::default();
     let inboxes = inboxes
         .into_iter()
-        .filter_map(|entry| inbox::read(entry.into_section()?, kind, adopt, &mut taken))
+        .filter_map(|entry| inbox::read(entry.into_section()?, kind, adopt, offered, &mut taken))
         .collect();
-    let mut taken = Vec::new();
-    let webhooks =
-        webhooks.into_iter().filter_map(|entry| webhook::read(entry.into_section()?, &mut taken)).collect();
     let mut taken = Vec::new();
     let sweeps =
         sweeps.into_iter().filter_map(|entry| sweep::read(entry.into_section()?, kind, &mut taken)).collect();
     root.finish();
-    Some(Config { store: store?, kafka, http, inboxes, purge, outbox, webhooks, sweeps })
+    Some(Config { store: store?, kafka, rabbitmq, http, inboxes, purge, outbox, webhooks, sweeps })
 }
 
 /// The tables of an array of tables.

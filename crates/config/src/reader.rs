@@ -74,9 +74,14 @@ impl<'c, 'a> Section<'c, 'a> {
     pub(super) fn required(&mut self, key: &'static str, message: &str, fix: &str) -> Option<Entry<'c, 'a>> {
         let entry = self.optional(key);
         if entry.is_none() {
-            self.cx.report(&self.path_of(key), self.at, message, fix);
+            self.report_key(key, message, fix);
         }
         entry
+    }
+
+    /// Reports a problem with a key that is not written there.
+    pub(super) fn report_key(&self, key: &str, message: &str, fix: &str) {
+        self.cx.report(&self.path_of(key), self.at, message, fix);
     }
 
     /// What `read` makes of the key, or `default` if it is absent or wrong.
@@ -121,6 +126,19 @@ impl<'c, 'a> Section<'c, 'a> {
     }
 }
 
+/// Where a value stands.
+pub(super) struct Place<'c, 'a> {
+    cx: &'c Context<'a>,
+    path: String,
+    at: usize,
+}
+
+impl Place<'_, '_> {
+    pub(super) fn report(&self, message: impl Into<String>, fix: impl Into<String>) {
+        self.cx.report(&self.path, self.at, message, fix);
+    }
+}
+
 /// A value with its place.
 pub(super) struct Entry<'c, 'a> {
     cx: &'c Context<'a>,
@@ -129,6 +147,11 @@ pub(super) struct Entry<'c, 'a> {
 }
 
 impl<'c, 'a> Entry<'c, 'a> {
+    /// Where it stands, for a problem that is seen only later.
+    pub(super) fn place(&self) -> Place<'c, 'a> {
+        Place { cx: self.cx, path: self.path.clone(), at: self.at() }
+    }
+
     pub(super) fn surroundings(&self) -> &'a Surroundings<'a> {
         self.cx.surroundings
     }

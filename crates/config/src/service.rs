@@ -7,8 +7,9 @@ use oncebox_core::inbox::Settings;
 
 use super::bounds::duration;
 use super::reader::Section;
+use super::source::Reach;
 
-/// `[http]`: health and metrics. Without the section there is no endpoint.
+/// `[http]`: health, metrics, and the paths of inboxes. Without the section there is no endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpConfig {
     /// `listen`: address and port. Default `127.0.0.1:7878`.
@@ -47,6 +48,15 @@ pub(super) fn read_http(mut section: Section<'_, '_>) -> HttpConfig {
     });
     section.finish();
     HttpConfig { listen, allow_remote }
+}
+
+/// Who can send requests.
+pub(super) fn reach(http: Option<HttpConfig>) -> Reach {
+    match http {
+        None => Reach::Nobody,
+        Some(http) if http.listen.ip().to_canonical().is_loopback() => Reach::Loopback,
+        Some(_) => Reach::Others,
+    }
 }
 
 pub(super) fn read_purge(mut section: Section<'_, '_>) -> PurgeConfig {

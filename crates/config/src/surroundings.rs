@@ -16,6 +16,8 @@ pub struct Surroundings<'a> {
     pub check_dialect: &'a dyn Fn(StoreKind, &Sql) -> Result<(), StatementError>,
     /// What is wrong with an operation of a store that does not speak SQL, given as JSON.
     pub check_operation: &'a dyn Fn(StoreKind, OperationUse, &str) -> Vec<OperationProblem>,
+    /// What is wrong with the path of an inbox that takes requests.
+    pub check_path: &'a dyn Fn(&str) -> Result<(), String>,
     /// Why a property of `[kafka.properties]` may not have this value, by its name and value.
     pub refused_property: &'a dyn Fn(&str, &str) -> Option<RefusedProperty>,
 }
@@ -57,6 +59,7 @@ impl Default for Surroundings<'_> {
             env: &|_| None,
             check_dialect: &|_, _| Ok(()),
             check_operation: &|_, _, _| Vec::new(),
+            check_path: &|_| Ok(()),
             refused_property: &|_, _| None,
         }
     }

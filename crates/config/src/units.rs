@@ -31,6 +31,15 @@ pub(super) fn backoff(text: &str) -> Option<Backoff> {
     (!min.is_zero() && min <= max).then_some(Backoff { min, max })
 }
 
+/// As people write it, rounded down.
+pub(super) fn show_size(bytes: i64) -> String {
+    match bytes {
+        _ if bytes >= 1024 * 1024 => format!("{}MiB", bytes / (1024 * 1024)),
+        _ if bytes >= 1024 => format!("{}KiB", bytes / 1024),
+        _ => format!("{bytes}B"),
+    }
+}
+
 /// `512KiB`, `4 MiB`, `1MB`, `100B`. A bare letter such as `4M` is refused, because it means two different sizes.
 pub(super) fn size(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 7] = [

@@ -70,9 +70,8 @@ impl fmt::Debug for WebhookUrl {
 
 /// `taken` holds the patterns of the earlier webhooks.
 pub(super) fn read(mut section: Section<'_, '_>, taken: &mut Vec<String>) -> Option<WebhookConfig> {
-    let topics = section
-        .required("topics", "it is missing", "name at least one topic or pattern, as in [\"invoice.*\"]")
-        .and_then(|entry| topics(entry, taken));
+    let topics =
+        section.required("topics", "it is missing", TOPICS_FIX).and_then(|entry| topics(entry, taken));
     let url = section
         .required("url", "it is missing", "write where the events are posted to, as in \"https://host/path\"")
         .and_then(|entry| url(&entry));
@@ -87,9 +86,12 @@ pub(super) fn read(mut section: Section<'_, '_>, taken: &mut Vec<String>) -> Opt
     Some(WebhookConfig { topics: topics?, url: url?, secret, timeout, retry, at_once, headers })
 }
 
-fn topics(entry: Entry<'_, '_>, taken: &mut Vec<String>) -> Option<Vec<String>> {
+pub(super) const TOPICS_FIX: &str = "name at least one topic or pattern, as in [\"invoice.*\"]";
+
+/// Topics and patterns that no earlier entry takes.
+pub(super) fn topics(entry: Entry<'_, '_>, taken: &mut Vec<String>) -> Option<Vec<String>> {
     if entry.is_empty_array() {
-        entry.report("the list is empty", "name at least one topic or pattern, as in [\"invoice.*\"]");
+        entry.report("the list is empty", TOPICS_FIX);
         return None;
     }
     let mut topics = Vec::new();

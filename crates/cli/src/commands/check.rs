@@ -1,6 +1,7 @@
 //! `oncebox check`: configuration, database, schema, broker, topics, retention, durability; one line each.
 
 mod outbox;
+mod queues;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -35,6 +36,9 @@ pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
     let (cluster, reached) = cluster::check(&config).await;
     unreachable |= !reached;
     findings.extend(cluster);
+    let (queues, reached) = queues::check(&config).await;
+    unreachable |= !reached;
+    findings.extend(queues);
 
     match output {
         Output::Json => output::json(&findings.iter().map(as_json).collect::<Vec<_>>())?,

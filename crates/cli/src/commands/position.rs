@@ -70,7 +70,7 @@ fn known(
             listed(all)
         ));
     }
-    let mut topics: Vec<&str> = configured().flat_map(|inbox| &inbox.topics).map(String::as_str).collect();
+    let mut topics: Vec<&str> = configured().flat_map(|inbox| inbox.source.names()).collect();
     topics.extend(stored().map(|p| p.topic.as_str()));
     if topics.contains(&topic) {
         return Ok(());

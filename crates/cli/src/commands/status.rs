@@ -59,7 +59,7 @@ fn as_json(status: &StoreStatus, logs: &Logs) -> Value {
                 "consumer": p.consumer, "topic": p.topic, "partition": p.partition,
                 "next_offset": p.next_offset, "lag": logs.lag(p), "log": p.log,
                 "caught_up_at": p.caught_up_ms.map(output::time), "retired": p.retired, "epoch": p.epoch,
-                "starts_without_progress": p.starts, "applied": p.applied,
+                "starts_without_progress": output::starts(p), "applied": p.applied,
                 "duplicates_suppressed": p.duplicates, "last_progress": output::time(p.updated_at_ms),
             })
         })
@@ -128,7 +128,7 @@ fn as_tables(status: &StoreStatus, logs: &Logs) -> std::io::Result<()> {
             if p.retired { "retired".to_owned() } else { output::or_dash(p.caught_up_ms.map(output::time)) },
             output::or_dash(p.log.as_deref()),
             p.epoch.to_string(),
-            p.starts.to_string(),
+            output::or_dash(output::starts(p)),
             output::time(p.updated_at_ms),
         ]
     });

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-use super::broker::{Broker, Subscription};
+use super::courier::{Courier, Sections};
 use super::database::Database;
 use super::{CONSUMER, PROCESSES};
 use crate::exit::Failure;
@@ -19,7 +19,7 @@ const STORE_VARIABLE: &str = "ONCEBOX_DEMO_STORE";
 
 pub(crate) struct Consumers<'a> {
     folder: PathBuf,
-    broker: &'a Broker,
+    courier: &'a Courier,
     database: &'a Database,
     processes: Vec<Child>,
     lives: u32,
@@ -27,9 +27,13 @@ pub(crate) struct Consumers<'a> {
 }
 
 impl<'a> Consumers<'a> {
-    pub(crate) fn start(folder: &Path, broker: &'a Broker, database: &'a Database) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        folder: &Path,
+        courier: &'a Courier,
+        database: &'a Database,
+    ) -> Result<Self, Failure> {
         let mut consumers =
-            Self { folder: folder.to_owned(), broker, database, processes: Vec::new(), lives: 0, kills: 0 };
+            Self { folder: folder.to_owned(), courier, database, processes: Vec::new(), lives: 0, kills: 0 };
         for nth in 0..PROCESSES {
             let process = consumers.spawn(nth)?;
             consumers.processes.push(process);
@@ -40,10 +44,7 @@ impl<'a> Consumers<'a> {
     fn spawn(&mut self, nth: usize) -> Result<Child, Failure> {
         self.lives += 1;
         let file = config_file(&self.folder, nth);
-        fs::write(
-            &file,
-            config(&self.broker.subscription(nth, self.lives), &self.broker.servers, self.database),
-        )?;
+        fs::write(&file, config(&self.courier.sections(nth, self.lives), self.database))?;
         let log = File::options().create(true).append(true).open(log_file(&self.folder, nth))?;
         let child = Command::new(std::env::current_exe()?)
             .args(["run", "--log", "info,sqlx=warn", "--config"])
@@ -122,24 +123,18 @@ fn log_file(folder: &Path, nth: usize) -> PathBuf {
 }
 
 /// What a user would write, with small batches so that a kill finds many transactions to interrupt.
-fn config(subscription: &Subscription<'_>, brokers: &str, database: &Database) -> String {
+fn config(sections: &Sections, database: &Database) -> String {
     let [update, insert] = database.steps();
+    let Sections { broker, inbox } = sections;
     format!(
         r#"[store]
 url = "${{{STORE_VARIABLE}}}"
 max_connections = 4
 
-[kafka]
-brokers = "{brokers}"
-[kafka.properties]
-"session.timeout.ms" = "6000"
-"heartbeat.interval.ms" = "500"
-
+{broker}
 [[inbox]]
 consumer = "{CONSUMER}"
-group = "{group}"
-topics = ["{topic}"]
-id = "header:event_id"
+{inbox}
 batch = {{ messages = 50 }}
 
 [inbox.handler]
@@ -147,8 +142,6 @@ each = [
   {update},
   {insert},
 ]
-"#,
-        topic = subscription.topic,
-        group = subscription.group,
+"#
     )
 }

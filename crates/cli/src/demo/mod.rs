@@ -1,12 +1,15 @@
 //! `oncebox demo`: producers that duplicate, consumer processes that get killed, and a verdict counted from the database.
 //!
 //! Nothing is staged: the consumers are ordinary `oncebox run` processes with a configuration file, the broker speaks
-//! Kafka's protocol (librdkafka's mock cluster unless `--brokers` is given), and the numbers at the end come from queries.
+//! Kafka's protocol (librdkafka's mock cluster unless `--brokers` is given), requests are requests, and the numbers at the
+//! end come from queries.
 
-mod broker;
 mod collections;
 mod consumers;
+mod courier;
 mod database;
+mod http;
+mod kafka;
 mod pool;
 mod producer;
 mod tables;
@@ -23,8 +26,8 @@ use crate::args::DemoArgs;
 use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output;
-use broker::Broker;
 use consumers::Consumers;
+use courier::Courier;
 use database::Database;
 use producer::Producer;
 use verdict::Verdict;
@@ -47,8 +50,8 @@ pub(crate) async fn run(args: DemoArgs) -> CommandResult {
         .permissions(Permissions::from_mode(0o700))
         .tempdir()?;
     let database = interrupt.or(Database::open(args.store.as_deref(), folder.path())).await?;
-    let broker = Broker::new(args.brokers.as_deref())?;
-    let stage = Stage { folder: folder.path(), database: &database, broker: &broker };
+    let courier = Courier::new(&args)?;
+    let stage = Stage { folder: folder.path(), database: &database, courier: &courier };
     let played = stage.play(&args, &mut interrupt).await;
     // Whatever became of it, nothing stays behind.
     let tidied = tokio::time::timeout(TIDY_TIMEOUT, stage.tidy()).await;
@@ -63,27 +66,27 @@ pub(crate) async fn run(args: DemoArgs) -> CommandResult {
 struct Stage<'a> {
     folder: &'a Path,
     database: &'a Database,
-    broker: &'a Broker,
+    courier: &'a Courier,
 }
 
 impl Stage<'_> {
     async fn play(&self, args: &DemoArgs, interrupt: &mut Interrupt) -> Result<Verdict, Failure> {
         let began = Instant::now();
-        let Self { folder, database, broker } = *self;
+        let Self { folder, database, courier } = *self;
         interrupt.or(database.prepare()).await?;
-        interrupt.or(broker.create_topics()).await?;
+        interrupt.or(courier.prepare()).await?;
         output::note(&format!(
             "{} messages, about one in five sent twice, to {}; {PROCESSES} consumer processes on {}, {} of them killed with \
              SIGKILL while they work",
             args.messages,
-            broker.describe(),
+            courier.describe(),
             database.describe(),
             args.kills
         ));
-        let mut consumers = Consumers::start(folder, broker, database)?;
-        let producer = Producer::start(broker, args.messages);
+        let mut consumers = Consumers::start(folder, courier, database)?;
+        let producer = Producer::start(courier.carrier()?, args.messages);
         let bar = output::bar(u64::from(args.messages), "{bar:40.green} {pos}/{len} effects  {msg}");
-        let driven = interrupt.or(drive(args, database, &producer, &mut consumers, &bar)).await;
+        let driven = interrupt.or(drive(args, self, &producer, &mut consumers, &bar)).await;
         bar.finish_and_clear();
         producer.stop();
         match &driven {
@@ -102,7 +105,7 @@ impl Stage<'_> {
     }
 
     async fn tidy(&self) -> Result<(), Failure> {
-        self.broker.remove_topics().await;
+        self.courier.tidy().await;
         self.database.clean_up().await
     }
 }
@@ -110,7 +113,7 @@ impl Stage<'_> {
 /// Kills and waits until everything produced was delivered, or nothing moves any more.
 async fn drive(
     args: &DemoArgs,
-    database: &Database,
+    Stage { database, courier, .. }: &Stage<'_>,
     producer: &Producer,
     consumers: &mut Consumers<'_>,
     bar: &ProgressBar,
@@ -135,7 +138,8 @@ async fn drive(
             consumers.kill_one().await?;
         }
         consumers.revive().await?;
-        if producer.is_finished() && read >= producer.produced() && consumers.kills() >= args.kills {
+        let settled = courier.answers_the_sender() || read >= producer.produced();
+        if producer.is_finished() && settled && consumers.kills() >= args.kills {
             return Ok(());
         }
         if (effects, read) != (moved.1, moved.2) {

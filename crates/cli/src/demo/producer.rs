@@ -6,12 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer as _, ThreadedProducer};
-
-use super::broker::Broker;
 use super::database::SKUS;
 
 /// The demo should be watched, and kills need something to interrupt.
@@ -33,27 +27,57 @@ pub(crate) struct Producer {
 }
 
 /// One message of the demo.
-struct Order {
+pub(crate) struct Order {
     number: u32,
     sku: u32,
     quantity: i64,
 }
 
+impl Order {
+    /// The article: messages of one keep their order.
+    pub(crate) fn sku(&self) -> u32 {
+        self.sku
+    }
+
+    pub(crate) fn key(&self) -> String {
+        format!("sku-{}", self.sku)
+    }
+
+    pub(crate) fn id(&self) -> String {
+        format!("order-{}", self.number)
+    }
+
+    pub(crate) fn payload(&self) -> String {
+        format!(r#"{{"sku":"{}","qty":{},"seq":{}}}"#, self.key(), self.quantity, self.number)
+    }
+}
+
+/// Takes messages to the consumers. Called on a thread of its own.
+pub(crate) trait Carrier: Send {
+    /// Takes one more; those of one article in their order.
+    fn carry(&mut self, order: &Order) -> Result<(), String>;
+
+    /// Waits until all have arrived.
+    fn flush(&mut self) -> Result<(), String>;
+
+    /// How many may wait unread.
+    fn most_unread(&self) -> i64;
+}
+
 impl Producer {
-    pub(crate) fn start(broker: &Broker, messages: u32) -> Self {
+    pub(crate) fn start(mut carrier: Box<dyn Carrier>, messages: u32) -> Self {
         let state = Arc::new(State::default());
-        let (shared, servers, topics, most_unread) =
-            (Arc::clone(&state), broker.servers.clone(), broker.topics(), broker.most_unread());
+        let shared = Arc::clone(&state);
         thread::spawn(move || {
-            match produce(&shared, &servers, &topics, messages, most_unread) {
+            match produce(&shared, &mut *carrier, messages) {
                 Ok(()) => shared.finished.store(true, Ordering::SeqCst),
-                Err(e) => *shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e.to_string()),
+                Err(e) => *shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e),
             };
         });
         Self { state, unique: messages }
     }
 
-    /// How many records the broker has, copies included.
+    /// How many records were sent, copies included.
     pub(crate) fn produced(&self) -> i64 {
         self.state.produced.load(Ordering::SeqCst)
     }
@@ -80,41 +104,30 @@ impl Producer {
     }
 }
 
-fn produce(
-    state: &State,
-    servers: &str,
-    topics: &[String],
-    messages: u32,
-    most_unread: i64,
-) -> Result<(), KafkaError> {
-    let producer: ThreadedProducer<DefaultProducerContext> = ClientConfig::new()
-        .set("bootstrap.servers", servers)
-        .set("enable.idempotence", "true")
-        .set("linger.ms", "5")
-        .create()?;
+fn produce(state: &State, carrier: &mut dyn Carrier, messages: u32) -> Result<(), String> {
     let mut late_copies: VecDeque<Order> = VecDeque::new();
     for number in 0..messages {
         let order = Order { number, sku: number % SKUS, quantity: i64::from(number % 3 + 1) };
         state.unique_quantity.fetch_add(order.quantity, Ordering::SeqCst);
-        send(state, &producer, topics, &order, most_unread)?;
+        send(state, carrier, &order)?;
         match copy_of(number) {
             Copy::None => {}
-            Copy::AtOnce => send(state, &producer, topics, &order, most_unread)?,
+            Copy::AtOnce => send(state, carrier, &order)?,
             Copy::Later => late_copies.push_back(order),
         }
         if late_copies.len() > 300
             && let Some(copy) = late_copies.pop_front()
         {
-            send(state, &producer, topics, &copy, most_unread)?;
+            send(state, carrier, &copy)?;
         }
         if number % 50 == 49 {
             thread::sleep(Duration::from_secs(50) / MESSAGES_PER_SECOND);
         }
     }
     for copy in &late_copies {
-        send(state, &producer, topics, copy, most_unread)?;
+        send(state, carrier, copy)?;
     }
-    producer.flush(Duration::from_secs(60))
+    carrier.flush()
 }
 
 enum Copy {
@@ -132,34 +145,15 @@ fn copy_of(number: u32) -> Copy {
     }
 }
 
-fn send(
-    state: &State,
-    producer: &ThreadedProducer<DefaultProducerContext>,
-    topics: &[String],
-    order: &Order,
-    most_unread: i64,
-) -> Result<(), KafkaError> {
+fn send(state: &State, carrier: &mut dyn Carrier, order: &Order) -> Result<(), String> {
+    let most_unread = carrier.most_unread();
     while state.produced.load(Ordering::SeqCst) - state.consumed.load(Ordering::SeqCst) > most_unread {
         if state.stop.load(Ordering::SeqCst) {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(10));
     }
-    let topic = &topics[order.sku as usize % topics.len()];
-    let key = format!("sku-{}", order.sku);
-    let id = format!("order-{}", order.number);
-    let payload = format!(r#"{{"sku":"{key}","qty":{},"seq":{}}}"#, order.quantity, order.number);
-    let mut record = BaseRecord::to(topic)
-        .key(&key)
-        .payload(&payload)
-        .headers(OwnedHeaders::new().insert(Header { key: "event_id", value: Some(&id) }));
-    while let Err((error, same)) = producer.send(record) {
-        if error != KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) {
-            return Err(error);
-        }
-        record = same;
-        thread::sleep(Duration::from_millis(20));
-    }
+    carrier.carry(order)?;
     state.produced.fetch_add(1, Ordering::SeqCst);
     Ok(())
 }

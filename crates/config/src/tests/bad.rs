@@ -266,6 +266,12 @@ const CASES: &[Case] = &[
     ("\"stock\"", "\"\"", "inbox[0].consumer", 10, "the consumer name is empty"),
     ("\"stock\"", "\"a b\"", "inbox[0].consumer", 10, "contains ' '"),
     ("[\"stock.updates\"]", "[]", "inbox[0].topics", 11, "the list is empty"),
+    ("id =", "queue = \"q\"\nid =", "inbox[0].queue", 12, "topics, a queue or requests"),
+    ("id =", "prefetch = 5\nid =", "inbox[0].prefetch", 12, "is for a queue of RabbitMQ"),
+    ("id =", "key = \"header:k\"\nid =", "inbox[0].key", 12, "is for a queue of RabbitMQ"),
+    ("relay = true", "relay = true\nexchange = \"e\"", "outbox.exchange", 21, "needs a broker"),
+    ("[http]", "[rabbitmq]\n[http]", "rabbitmq.url", 7, "it is missing"),
+    ("[http]", "[rabbitmq]\nurl = \"http://h\"\n[http]", "rabbitmq.url", 8, "not a URL of a RabbitMQ broker"),
     ("[\"stock.updates\"]", "[\"^a.*\"]", "inbox[0].topics[0]", 11, "patterns are not supported"),
     ("[\"stock.updates\"]", "[\"a\",\n\"a\"]", "inbox[0].topics[1]", 12, "listed twice"),
     ("header:event_id", "uuid", "inbox[0].id", 12, "allowed are key, header:NAME"),
@@ -488,19 +494,88 @@ handler = { each = ["SELECT :foo"] }
         [
             (2, "store.url"),
             (4, "http.listen"),
-            (5, "inbox[0]"),
             (5, "inbox[0].id"),
+            (7, "inbox[0].topics"),
             (8, "inbox[0].retension"),
             (9, "inbox[0].handler.each[0]"),
         ]
     );
     let rendered = problems.render("my.toml");
     assert_eq!(rendered.lines().count(), 6);
-    assert!(
-        rendered
-            .contains("my.toml:5: inbox[0]: an inbox needs brokers to read from; add [kafka] with `brokers`")
-    );
+    let no_brokers =
+        "my.toml:7: inbox[0].topics: an inbox that reads topics needs brokers; add [kafka] with `brokers`";
+    assert!(rendered.contains(no_brokers), "{rendered}");
     assert!(!rendered.contains("hunter2"));
+}
+
+#[test]
+fn what_is_for_topics_is_refused_for_a_queue() {
+    let queue = |broker: &str, keys: &str| {
+        let inbox = format!(
+            "[[inbox]]\nconsumer = \"stock\"\nqueue = \"q\"\n{keys}\nhandler = {{ each = [\"SELECT 1\"] }}"
+        );
+        problems(&format!("[store]\nurl = \"sqlite://x.db\"\n{broker}\n{inbox}"))
+    };
+    let rabbitmq = "[rabbitmq]\nurl = \"amqp://h\"";
+    for (broker, keys, key, said) in [
+        ("", "id = \"key\"", "inbox[0].queue", "needs a broker"),
+        (rabbitmq, "id = \"key\"\nstart = \"latest\"", "inbox[0].start", "for topics of Kafka"),
+        (rabbitmq, "id = \"key\"\ngroup = \"g\"", "inbox[0].group", "for topics of Kafka"),
+        (
+            rabbitmq,
+            "id = \"key\"\nretention_check = \"warn\"",
+            "inbox[0].retention_check",
+            "for topics of Kafka",
+        ),
+        (rabbitmq, "id = \"coordinates\"", "inbox[0].id", "only a topic has coordinates"),
+        (rabbitmq, "id = \"key\"\nprefetch = 5000", "inbox[0].prefetch", "1 to 2000"),
+    ] {
+        let problems = queue(broker, keys);
+        let found: Vec<_> = problems.iter().map(|p| p.key.as_str()).collect();
+        assert_eq!(found, [key], "{problems}");
+        assert!(problems.render("x").contains(said), "{problems}");
+    }
+}
+
+#[test]
+fn requests_that_others_can_send_are_verified_unless_said_openly() {
+    let requests = |listen: &str, keys: &str| {
+        let inbox =
+            "[[inbox]]\nconsumer = \"o\"\nid = \"key\"\nhandler = { each = [\"SELECT 1\"] }\n[inbox.http]";
+        let text = format!("[store]\nurl = \"sqlite://x.db\"\n{listen}\n{inbox}\npath = \"/in\"\n{keys}");
+        Config::parse(&text, &Surroundings::default())
+    };
+    let remote = "[http]\nlisten = \"0.0.0.0:80\"\nallow_remote = true";
+    assert!(requests("[http]", "").is_ok());
+    assert!(requests(remote, "verify = \"none\"").is_ok());
+    for (listen, keys, key, said) in [
+        ("", "", "inbox[0].http", "needs an address"),
+        (remote, "", "inbox[0].http.verify", "others can reach this address"),
+        ("[http]", "verify = \"maybe\"", "inbox[0].http.verify", "none"),
+        ("[http]", "verify = { scheme = \"github\" }", "inbox[0].http.verify.secrets", "it is missing"),
+        ("[http]", "verify = { scheme = \"github\", secrets = [] }", "inbox[0].http.verify.secrets", "empty"),
+        (
+            "[http]",
+            "verify = { scheme = \"hmac\", secrets = [\"s\"] }",
+            "inbox[0].http.verify.header",
+            "missing",
+        ),
+        (
+            "[http]",
+            "verify = { scheme = \"basic\", secrets = [\"s\"] }",
+            "inbox[0].http.verify.user",
+            "missing",
+        ),
+        ("[http]", "status = 203", "inbox[0].http.status", "no answer"),
+        ("[http]", "status = 204\nbody = \"x\"", "inbox[0].http.status", "no body"),
+        ("[http]", "max_body = \"1GiB\"", "inbox[0].http.max_body", "16MiB"),
+        ("[http]", "mode = \"later\"", "inbox[0].http.mode", "apply"),
+    ] {
+        let problems = requests(listen, keys).unwrap_err();
+        let found: Vec<_> = problems.iter().map(|p| p.key.as_str()).collect();
+        assert_eq!(found, [key], "{problems}");
+        assert!(problems.render("x").contains(said), "{problems}");
+    }
 }
 
 #[test]
@@ -562,7 +637,7 @@ fn a_relay_needs_somewhere_to_publish_to() {
     let problems = problems("[store]\nurl = \"sqlite://x\"\n[outbox]\nrelay = true\n");
     assert_eq!(
         problems.render("x.toml"),
-        "x.toml:4: outbox.relay: the relay has nothing to publish to; add [kafka] with `brokers`, or a [[webhook]]"
+        "x.toml:4: outbox.relay: the relay has nothing to publish to; add [kafka] with `brokers`, an `exchange` of [rabbitmq], or a [[webhook]]"
     );
 }
 

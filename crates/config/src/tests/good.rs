@@ -46,6 +46,100 @@ fn sql(inbox: &InboxConfig) -> &Handler {
     handler
 }
 
+fn kafka(inbox: &InboxConfig) -> &KafkaInbox {
+    inbox.source.kafka().unwrap()
+}
+
+fn topics(inbox: &InboxConfig) -> &[String] {
+    &kafka(inbox).topics
+}
+
+#[test]
+fn a_queue_of_rabbitmq_is_read_instead_of_topics() {
+    let queue = SMALL.replace("topics = [\"t\"]", "queue = \"stock.updates\"").replace(
+        "[kafka]\nbrokers = \"a:9092, b:9092\"",
+        "[rabbitmq]\nurl = \"amqp://guest:s3cret@a:5672/%2f,amqp://guest:s3cret@b\"",
+    );
+    let config = parse(&queue);
+    let expected = RabbitmqInbox { queue: "stock.updates".to_owned(), prefetch: 500, key: None };
+    assert_eq!(config.inboxes[0].source, SourceConfig::Rabbitmq(expected));
+    assert!(config.kafka.is_none());
+    assert!(!format!("{config:?}").contains("s3cret"));
+    let more = queue.replace("id = \"key\"", "id = \"key\"\nprefetch = 20\nkey = \"header:sku\"");
+    let SourceConfig::Rabbitmq(inbox) = &parse(&more).inboxes[0].source else { unreachable!() };
+    assert_eq!((inbox.prefetch, &inbox.key), (20, &Some(Selector::Header("sku".into()))));
+}
+
+#[test]
+fn events_go_to_exchanges_by_their_topics() {
+    let config = parse(
+        r#"
+        [store]
+        url = "sqlite://stock.db"
+        [rabbitmq]
+        url = "amqp://h"
+        [outbox]
+        relay = true
+        exchange = "events"
+        [[outbox.route]]
+        topics = ["invoice.*", "mail"]
+        exchange = ""
+        routing_key = "{topic}.{key}"
+        [[outbox.route]]
+        topics = ["audit"]
+        exchange = "audit"
+        "#,
+    );
+    assert_eq!(config.outbox.exchange.as_deref(), Some("events"));
+    let [invoices, audit] = config.outbox.routes.as_slice() else { unreachable!() };
+    assert_eq!(
+        (invoices.topics.len(), invoices.exchange.as_str(), invoices.routing_key.as_str()),
+        (2, "", "{topic}.{key}")
+    );
+    assert_eq!((audit.exchange.as_str(), audit.routing_key.as_str()), ("audit", "{topic}"));
+}
+
+const REQUESTS: &str = r#"
+[store]
+url = "sqlite://stock.db"
+[http]
+listen = "127.0.0.1:7878"
+[[inbox]]
+consumer = "orders"
+id = "header:Idempotency-Key"
+handler = { each = ["SELECT :id"] }
+[inbox.http]
+path = "/in/orders"
+"#;
+
+fn http(config: &Config) -> &HttpInbox {
+    let SourceConfig::Http(http) = &config.inboxes[0].source else { unreachable!() };
+    http
+}
+
+#[test]
+fn requests_are_taken_instead_of_topics() {
+    let config = parse(REQUESTS);
+    let (inbox, requests) = (&config.inboxes[0], http(&config));
+    assert_eq!((inbox.on_failure, inbox.retry.attempts), (OnFailure::GiveBack, 1), "the sender tries again");
+    assert_eq!((requests.path.as_str(), requests.status, requests.body.as_str()), ("/in/orders", 204, ""));
+    assert_eq!((requests.timeout, requests.max_body), (Duration::from_secs(10), 1024 * 1024));
+    assert_eq!((&requests.key, &requests.verify), (&None, &None));
+
+    let all = format!(
+        "{REQUESTS}mode = \"apply\"\nstatus = 201\nbody = \"done\"\ntimeout = \"2s\"\nmax_body = \"64KiB\"\nkey = \"json:/sku\"\n\
+         verify = {{ scheme = \"hmac\", header = \"x-sig\", encoding = \"base64\", prefix = \"v1=\", secrets = [\"s3cret\"], \
+         tolerance = \"1m\" }}\n"
+    );
+    let config = parse(&all);
+    let requests = http(&config);
+    assert_eq!((requests.status, requests.body.as_str(), requests.max_body), (201, "done", 64 * 1024));
+    let scheme = VerifyScheme::Hmac { header: "x-sig".into(), base64: true, prefix: "v1=".into() };
+    let verify = requests.verify.as_ref().unwrap();
+    assert_eq!((&verify.scheme, verify.tolerance), (&scheme, Some(Duration::from_secs(60))));
+    assert!(!format!("{config:?}").contains("s3cret"));
+}
+
 #[test]
 fn the_template_has_no_problems() {
     let config = parse(TEMPLATE);
@@ -62,7 +156,7 @@ fn the_template_shows_the_defaults() {
     let small = parse(SMALL);
     let (shown, default) = (&template.inboxes[0], &small.inboxes[0]);
     let adjusted = InboxConfig {
-        topics: shown.topics.clone(),
+        source: SourceConfig::Kafka(KafkaInbox { topics: topics(shown).to_vec(), ..kafka(default).clone() }),
         identity: shown.identity.clone(),
         handler: shown.handler.clone(),
         ..default.clone()
@@ -129,6 +223,8 @@ fn defaults() {
     assert_eq!(config.http, None);
     assert_eq!(config.purge.every, Duration::from_secs(3600));
     let outbox = OutboxConfig {
+        exchange: None,
+        routes: Vec::new(),
         relay: false,
         keep: Duration::ZERO,
         source: "oncebox".to_owned(),
@@ -139,12 +235,12 @@ fn defaults() {
     assert_eq!(config.outbox, outbox);
     assert_eq!(config.kafka.unwrap().brokers, "a:9092,b:9092");
     let inbox = &config.inboxes[0];
-    assert_eq!(inbox.group, "stock");
+    assert_eq!(kafka(inbox).group, "stock");
     assert_eq!(inbox.retention, Duration::from_secs(7 * 24 * 3600));
     assert_eq!((inbox.lanes, inbox.crash_limit), (1, 3));
     assert_eq!((inbox.batch, inbox.retry), (BatchBounds::default(), RetryPolicy::default()));
-    assert_eq!((inbox.start, inbox.stale), (StartPolicy::Earliest, StalePolicy::Apply));
-    assert_eq!((inbox.payload, inbox.retention_check), (PayloadKind::Json, RetentionCheck::Warn));
+    assert_eq!((kafka(inbox).start, inbox.stale), (StartPolicy::Earliest, StalePolicy::Apply));
+    assert_eq!((inbox.payload, kafka(inbox).retention_check), (PayloadKind::Json, RetentionCheck::Warn));
 }
 
 #[test]
@@ -199,16 +295,21 @@ fn every_key() {
         "#,
     );
     let [a, b] = config.inboxes.as_slice() else { unreachable!() };
-    assert_eq!((a.start, a.on_failure, a.stale), (StartPolicy::Fail, OnFailure::ParkKey, StalePolicy::Park));
-    assert_eq!((a.payload, a.retention_check), (PayloadKind::Bytes, RetentionCheck::Refuse));
+    assert_eq!(
+        (kafka(a).start, a.on_failure, a.stale),
+        (StartPolicy::Fail, OnFailure::ParkKey, StalePolicy::Park)
+    );
+    assert_eq!((a.payload, kafka(a).retention_check), (PayloadKind::Bytes, RetentionCheck::Refuse));
     assert_eq!(a.batch, BatchBounds { messages: 10_000, bytes: 1024 });
-    assert_eq!((a.group.as_str(), b.group.as_str()), ("g", "b"));
+    assert_eq!((kafka(a).group.as_str(), kafka(b).group.as_str()), ("g", "b"));
     assert_eq!(sql(a).steps()[1].rows, "1..".parse::<RowRule>().ok());
     assert_eq!(b.batch.bytes, 1_000_000);
     assert!(matches!(sql(b), Handler::Batch(_)));
     assert_eq!(config.kafka.unwrap().properties["a.b"], "5");
     assert_eq!(config.store.partition_receipts, PartitionReceipts::Day);
     let outbox = OutboxConfig {
+        exchange: None,
+        routes: Vec::new(),
         relay: true,
         keep: Duration::from_secs(86_400),
         source: "/erp/stock".to_owned(),
@@ -331,7 +432,7 @@ fn variables_reach_every_string() {
     assert_eq!(problems.iter().next().map(|p| p.key.as_str()), Some("inbox[0].topics[0]"));
     let config = parse_with(&text.replace("$${x}", ""), &env).unwrap();
     assert_eq!(config.store.url.expose(), "sqlite:///data/stock.db");
-    assert_eq!(config.inboxes[0].topics, ["orders"]);
+    assert_eq!(topics(&config.inboxes[0]), ["orders"]);
 }
 
 #[test]

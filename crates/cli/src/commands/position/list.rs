@@ -40,7 +40,7 @@ fn as_json(position: &PositionStatus, logs: &Logs) -> Value {
         "caught_up_at": position.caught_up_ms.map(time),
         "retired": position.retired,
         "epoch": position.epoch,
-        "starts_without_progress": position.starts,
+        "starts_without_progress": output::starts(position),
     })
 }
 
@@ -57,7 +57,7 @@ fn as_table(positions: &[PositionStatus], logs: &Logs) -> std::io::Result<()> {
             or_dash(p.caught_up_ms.map(time)),
             if p.retired { "yes" } else { "no" }.to_owned(),
             p.epoch.to_string(),
-            p.starts.to_string(),
+            or_dash(output::starts(p)),
         ]
     });
     let header = [

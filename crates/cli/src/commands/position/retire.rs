@@ -23,7 +23,7 @@ pub(super) async fn retire<S: ConfiguredStore>(
     let still_read = config
         .inboxes
         .iter()
-        .any(|inbox| inbox.consumer == *consumer && inbox.topics.iter().any(|t| t == topic));
+        .any(|inbox| inbox.consumer == *consumer && inbox.source.names().contains(&topic));
     if still_read {
         output::note(&format!(
             "the configuration still reads {topic}: a process that finds it takes its positions up again. Remove it from the \

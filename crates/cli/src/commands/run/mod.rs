@@ -4,6 +4,7 @@ mod exporter;
 mod relay;
 mod retention;
 mod shared;
+mod sources;
 mod supervise;
 mod sweeps;
 mod watch;
@@ -31,6 +32,7 @@ use crate::load;
 use crate::stores::{self, ConfiguredStore, WithStore, with_store};
 use relay::Sinks;
 use shared::Shared;
+use sources::{Doors, Sources};
 use supervise::Loops;
 use watch::OldestEvent;
 
@@ -47,6 +49,7 @@ pub(crate) async fn run(file: &Path) -> CommandResult {
             file.display()
         )));
     }
+    let doors = Doors::new(&config)?;
     let stop = CancellationToken::new();
     stop_on_signal(stop.clone())?;
     let monitor = Monitor::default();
@@ -57,13 +60,23 @@ pub(crate) async fn run(file: &Path) -> CommandResult {
         let shown = Shown { monitor: monitor.clone(), ready: Arc::clone(&ready), metrics };
         let listener = http::listen(http.listen)
             .map_err(|e| Failure::config(format!("cannot listen on {} (http.listen): {e}", http.listen)))?;
-        loops.keep("http", move |_, stop| http::serve(Arc::clone(&listener), shown.clone(), stop));
+        let inboxes = doors.router();
+        loops.keep("http", move |_, stop| {
+            http::serve(Arc::clone(&listener), shown.clone(), inboxes.clone(), stop)
+        });
     }
 
     let setup = monitor.register("setup", "");
     let mut tries = 0;
     loop {
-        let daemon = Daemon { config: &config, stop: &stop, monitor: &monitor, ready: &ready, setup: &setup };
+        let daemon = Daemon {
+            config: &config,
+            doors: &doors,
+            stop: &stop,
+            monitor: &monitor,
+            ready: &ready,
+            setup: &setup,
+        };
         match with_store(&config.store, daemon).await {
             // The database is away: stay up, say so, try again.
             Err(failure) if failure.exit == Exit::Unreachable && !stop.is_cancelled() => {
@@ -82,6 +95,7 @@ pub(crate) async fn run(file: &Path) -> CommandResult {
 
 struct Daemon<'a> {
     config: &'a Config,
+    doors: &'a Doors,
     stop: &'a CancellationToken,
     monitor: &'a Monitor,
     ready: &'a AtomicBool,
@@ -92,12 +106,12 @@ impl WithStore for Daemon<'_> {
     type Output = CommandResult;
 
     async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
-        let Self { config, stop, monitor, ready, setup } = self;
+        let Self { config, doors, stop, monitor, ready, setup } = self;
         for migration in store.migrate().await? {
             info!(version = migration.version, name = migration.name, "migration applied");
         }
         store.arrange(&config.store).await?;
-        let kafka = config.kafka.as_ref().map(load::kafka);
+        let sources = Sources::new(config, doors)?;
         let mut workers = Vec::new();
         let mut problems = Vec::new();
         for finding in stores::check_adopted(&store, &config.inboxes).await? {
@@ -116,7 +130,7 @@ impl WithStore for Daemon<'_> {
             }
         }
         problems.extend(sweeps::problems(&store, &config.sweeps).await?);
-        let relay = Sinks::new(config, kafka.as_ref()).unwrap_or_else(|found| {
+        let relay = Sinks::new(config, sources.kafka(), sources.rabbitmq()).unwrap_or_else(|found| {
             problems.extend(found);
             None
         });
@@ -126,23 +140,14 @@ impl WithStore for Daemon<'_> {
 
         let mut loops = Loops::new(monitor, stop);
         for (inbox, handler) in workers {
-            let Some(kafka) = kafka.clone() else {
-                return Err(Failure::config("[kafka] is missing"));
-            };
+            let source = sources.of(inbox)?;
             let described = Inbox::new(inbox.consumer.as_str(), store.clone())
                 .map_err(|e| Failure::config(e.to_string()))?
                 .settings(load::settings(config, inbox))
                 .monitor(monitor.clone());
-            let (handler, inbox) = (Shared(Arc::new(handler)), inbox.clone());
+            let handler = Shared(Arc::new(handler));
             loops.keep(format!("inbox:{}", inbox.consumer), move |monitor, stop| {
-                let worker = described.clone().apply(handler.clone());
-                let source = kafka.source(&inbox.topics).group(&inbox.group);
-                let (kafka, inbox) = (kafka.clone(), inbox.clone());
-                async move {
-                    if retention::allows_start(&kafka, &inbox, &monitor, &stop).await {
-                        worker.serve(source, stop).await;
-                    }
-                }
+                source.clone().serve(described.clone().apply(handler.clone()), monitor, stop)
             });
         }
         match relay {

@@ -1,24 +1,42 @@
 //! The relay of the configuration.
 
+use std::sync::Arc;
+
 use oncebox_config::Config;
 use oncebox_core::outbox::{ByEvent, Relay, RelaySettings};
 use oncebox_core::store::OutboxAdmin;
 use oncebox_kafka::Kafka;
+use oncebox_rabbitmq::{Rabbitmq, RabbitmqSink};
 use oncebox_webhook::Webhook;
 
 use crate::load;
 
-/// Where events go: each `[[webhook]]` for its topics, `[kafka]` for the rest.
+/// Where events go: each `[[webhook]]` and each route for its topics, `[kafka]` or an exchange for the rest.
 #[derive(Clone)]
 pub(crate) struct Sinks {
     settings: RelaySettings,
     webhooks: Vec<(String, ByEvent<Webhook>)>,
-    kafka: Option<Kafka>,
+    rabbitmq: Option<Arc<RabbitmqSink>>,
+    /// The topics that go to RabbitMQ.
+    routed: Vec<String>,
+    rest: Rest,
+}
+
+/// What takes the events that nobody else takes.
+#[derive(Clone)]
+enum Rest {
+    Kafka(Kafka),
+    Rabbitmq,
+    Nobody,
 }
 
 impl Sinks {
     /// The sinks of the configuration, if it has a relay, or what is wrong with them.
-    pub(crate) fn new(config: &Config, kafka: Option<&Kafka>) -> Result<Option<Self>, Vec<String>> {
+    pub(crate) fn new(
+        config: &Config,
+        kafka: Option<&Kafka>,
+        rabbitmq: Option<&Rabbitmq>,
+    ) -> Result<Option<Self>, Vec<String>> {
         if !config.outbox.relay {
             return Ok(None);
         }
@@ -29,20 +47,38 @@ impl Sinks {
                 Err(e) => problems.push(format!("webhook[{nth}] ({}): {e}", webhook.url.origin())),
             }
         }
+        let rabbitmq = match rabbitmq.map(|rabbitmq| load::rabbitmq_sink(rabbitmq, &config.outbox)) {
+            Some(Ok(sink)) => sink.map(Arc::new),
+            Some(Err(e)) => {
+                problems.push(format!("outbox: {e}"));
+                None
+            }
+            None => None,
+        };
         if !problems.is_empty() {
             return Err(problems);
         }
-        Ok(Some(Self { settings: load::relay_settings(&config.outbox), webhooks, kafka: kafka.cloned() }))
+        let rest = match kafka {
+            _ if config.outbox.exchange.is_some() => Rest::Rabbitmq,
+            Some(kafka) => Rest::Kafka(kafka.clone()),
+            None => Rest::Nobody,
+        };
+        let routed = config.outbox.routes.iter().flat_map(|route| route.topics.clone()).collect();
+        Ok(Some(Self { settings: load::relay_settings(&config.outbox), webhooks, rabbitmq, routed, rest }))
     }
 
     /// A relay that publishes the events of this store.
     pub(crate) fn relay<S: OutboxAdmin>(&self, store: S) -> Relay<S> {
         let relay = Relay::new(store).settings(self.settings.clone());
-        let relay =
+        let mut relay =
             self.webhooks.iter().fold(relay, |relay, (topics, sink)| relay.route(topics, sink.clone()));
-        match &self.kafka {
-            Some(kafka) => relay.sink(kafka.sink()),
-            None => relay,
+        if let Some(rabbitmq) = &self.rabbitmq {
+            relay = self.routed.iter().fold(relay, |relay, topics| relay.route(topics, Arc::clone(rabbitmq)));
+        }
+        match (&self.rest, &self.rabbitmq) {
+            (Rest::Kafka(kafka), _) => relay.sink(kafka.sink()),
+            (Rest::Rabbitmq, Some(rabbitmq)) => relay.sink(Arc::clone(rabbitmq)),
+            _ => relay,
         }
     }
 }

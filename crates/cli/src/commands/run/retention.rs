@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_config::{InboxConfig, RetentionCheck};
+use oncebox_config::{InboxConfig, KafkaInbox, RetentionCheck};
 use oncebox_core::backoff;
 use oncebox_core::monitor::Monitor;
 use oncebox_kafka::Kafka;
@@ -18,14 +18,15 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) async fn allows_start(
     kafka: &Kafka,
     inbox: &InboxConfig,
+    read: &KafkaInbox,
     monitor: &Monitor,
     stop: &CancellationToken,
 ) -> bool {
-    if inbox.retention_check == RetentionCheck::Warn {
-        let (kafka, inbox) = (kafka.clone(), inbox.clone());
+    if read.retention_check == RetentionCheck::Warn {
+        let (kafka, inbox, read) = (kafka.clone(), inbox.clone(), read.clone());
         // Nobody waits for a warning.
         tokio::spawn(async move {
-            match problems(&kafka, &inbox).await {
+            match problems(&kafka, &inbox, &read).await {
                 Ok(problems) => {
                     for problem in problems {
                         warn!(consumer = %inbox.consumer, "{problem}");
@@ -41,7 +42,7 @@ pub(crate) async fn allows_start(
     let health = monitor.register(format!("retention:{}", inbox.consumer), "");
     let mut tries = 0;
     loop {
-        match problems(kafka, inbox).await {
+        match problems(kafka, inbox, read).await {
             Ok(problems) if problems.is_empty() => return true,
             Ok(problems) => {
                 let reason = problems.join("; ");
@@ -63,10 +64,10 @@ pub(crate) async fn allows_start(
     }
 }
 
-async fn problems(kafka: &Kafka, inbox: &InboxConfig) -> Result<Vec<String>, String> {
+async fn problems(kafka: &Kafka, inbox: &InboxConfig, read: &KafkaInbox) -> Result<Vec<String>, String> {
     let admin = kafka.admin(ANSWER_TIMEOUT).map_err(|e| e.to_string())?;
     let mut problems = Vec::new();
-    for topic in &inbox.topics {
+    for topic in &read.topics {
         let found = retention_problem(&admin, topic, inbox).await.map_err(|e| e.to_string())?;
         problems.extend(found.map(|problem| format!("topic {topic}: {problem}")));
     }

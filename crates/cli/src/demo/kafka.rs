@@ -1,14 +1,18 @@
-//! The demo's Kafka: in this process, or the user's own.
+//! Messages that travel through Kafka: one in this process, or the user's own.
 
+use std::thread;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::mocking::MockCluster;
-use rdkafka::producer::DefaultProducerContext;
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer as _, ThreadedProducer};
 
+use super::courier::Sections;
+use super::producer::{Carrier, Order};
 use super::{CONSUMER, PROCESSES};
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -19,16 +23,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A broker with the demo's topics in it.
 pub(crate) struct Broker {
-    pub(crate) servers: String,
+    servers: String,
     topics: Vec<String>,
     /// The broker in this process.
     inside: Option<MockCluster<'static, DefaultProducerContext>>,
 }
 
 /// What a consumer process reads, as a member of which group.
-pub(crate) struct Subscription<'a> {
-    pub(crate) topic: &'a str,
-    pub(crate) group: String,
+struct Subscription<'a> {
+    topic: &'a str,
+    group: String,
 }
 
 impl Broker {
@@ -78,7 +82,7 @@ impl Broker {
     /// With a real Kafka all processes are one group, and a kill is a rebalance. The in-process broker knows too little of
     /// groups for that: it waits for dead members and lets them lead. There each process has a topic of its own, and each life
     /// a new group; where to go on is in the database anyway.
-    pub(crate) fn subscription(&self, process: usize, life: u32) -> Subscription<'_> {
+    fn subscription(&self, process: usize, life: u32) -> Subscription<'_> {
         match self.inside {
             Some(_) => Subscription {
                 topic: &self.topics[process % self.topics.len()],
@@ -88,15 +92,34 @@ impl Broker {
         }
     }
 
-    /// The topic for each article: one article is always on the same one, so its order holds.
-    pub(crate) fn topics(&self) -> Vec<String> {
-        self.topics.clone()
+    /// The part of a consumer's configuration that says where it reads from.
+    pub(crate) fn sections(&self, process: usize, life: u32) -> Sections {
+        let Subscription { topic, group } = self.subscription(process, life);
+        let servers = &self.servers;
+        Sections {
+            broker: format!(
+                r#"[kafka]
+brokers = "{servers}"
+[kafka.properties]
+"session.timeout.ms" = "6000"
+"heartbeat.interval.ms" = "500"
+"#
+            ),
+            inbox: format!("group = \"{group}\"\ntopics = [\"{topic}\"]\nid = \"header:event_id\""),
+        }
     }
 
-    /// How many produced messages may wait unread. The in-process broker keeps only about 5 MB a partition and drops the
-    /// oldest without a word, so the producer must not run far ahead.
-    pub(crate) fn most_unread(&self) -> i64 {
-        if self.inside.is_some() { 8_000 } else { 200_000 }
+    pub(crate) fn carrier(&self) -> Result<impl Carrier + use<>, Failure> {
+        let producer = ClientConfig::new()
+            .set("bootstrap.servers", &self.servers)
+            .set("enable.idempotence", "true")
+            .set("linger.ms", "5")
+            .create()
+            .map_err(|e| unusable(&e))?;
+        // The in-process broker keeps only about 5 MB a partition and drops the oldest without a word, so the producer must
+        // not run far ahead.
+        let most_unread = if self.inside.is_some() { 8_000 } else { 200_000 };
+        Ok(ToTopics { producer, topics: self.topics.clone(), most_unread })
     }
 
     /// Removes the topic and the group from the user's own Kafka.
@@ -128,4 +151,38 @@ fn unusable(reason: &dyn std::fmt::Display) -> Failure {
 
 fn admin(servers: &str) -> rdkafka::error::KafkaResult<AdminClient<DefaultClientContext>> {
     ClientConfig::new().set("bootstrap.servers", servers).create()
+}
+
+/// One article is always on the same topic, so its order holds.
+struct ToTopics {
+    producer: ThreadedProducer<DefaultProducerContext>,
+    topics: Vec<String>,
+    most_unread: i64,
+}
+
+impl Carrier for ToTopics {
+    fn carry(&mut self, order: &Order) -> Result<(), String> {
+        let topic = &self.topics[order.sku() as usize % self.topics.len()];
+        let (key, id, payload) = (order.key(), order.id(), order.payload());
+        let mut record = BaseRecord::to(topic)
+            .key(&key)
+            .payload(&payload)
+            .headers(OwnedHeaders::new().insert(Header { key: "event_id", value: Some(&id) }));
+        while let Err((error, same)) = self.producer.send(record) {
+            if error != KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) {
+                return Err(error.to_string());
+            }
+            record = same;
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        self.producer.flush(Duration::from_secs(60)).map_err(|e| e.to_string())
+    }
+
+    fn most_unread(&self) -> i64 {
+        self.most_unread
+    }
 }

@@ -1,0 +1,253 @@
+//! Requests that change the database once: the real binary on a SQLite file, and clients that send everything again.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "support/command.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod command;
+#[path = "support/daemon.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod daemon;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use command::Answer;
+use daemon::Daemon;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+use tempfile::TempDir;
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while !holds().await {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A folder with a configuration, a SQLite file, and an address that stays the same when the daemon is started again.
+struct World {
+    folder: TempDir,
+    pool: SqlitePool,
+    address: SocketAddr,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+/// What a client got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Got {
+    status: StatusCode,
+    replayed: bool,
+    retry_after: bool,
+    body: String,
+}
+
+impl World {
+    async fn new(http: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let text = format!(
+            r#"[store]
+url = "sqlite://test.sqlite"
+[http]
+listen = "{address}"
+[[inbox]]
+consumer = "orders"
+id = "header:Idempotency-Key"
+http = {{ path = "/in/orders", {http} }}
+[inbox.handler]
+each = [
+  {{ sql = "UPDATE stock SET on_hand = on_hand - (:payload->>'qty') WHERE sku = :payload->>'sku'", rows = 1 }},
+  "INSERT INTO ledger (message_id, qty) VALUES (:id, :payload->>'qty')",
+]
+"#
+        );
+        std::fs::write(folder.path().join("oncebox.toml"), text).unwrap();
+        Answer::of(folder.path(), ["migrate"]).exits(0);
+        let options = SqliteConnectOptions::new().filename(folder.path().join("test.sqlite"));
+        let pool = SqlitePool::connect_with(options.busy_timeout(Duration::from_secs(30))).await.unwrap();
+        let tables = "CREATE TABLE stock (sku TEXT PRIMARY KEY, on_hand INTEGER); INSERT INTO stock VALUES ('bolt', 1000000);
+            CREATE TABLE ledger (n INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT, qty INTEGER NOT NULL)";
+        sqlx::raw_sql(tables).execute(&pool).await.unwrap();
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        Self { folder, pool, address, client }
+    }
+
+    fn run(&self) -> Daemon {
+        Daemon::start(self.folder.path(), "daemon", &[], &[])
+    }
+
+    async fn number(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
+    }
+
+    async fn request(&self, request: http::request::Builder, body: &str) -> Result<Got, String> {
+        let request = request.body(Full::from(body.to_owned())).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(30), self.client.request(request));
+        let answer = answer.await.map_err(|_| "no answer")?.map_err(|e| e.to_string())?;
+        let (parts, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|e| e.to_string())?.to_bytes();
+        Ok(Got {
+            status: parts.status,
+            replayed: parts.headers.get("idempotent-replayed").is_some_and(|value| value == "true"),
+            retry_after: parts.headers.contains_key("retry-after"),
+            body: String::from_utf8_lossy(&body).into_owned(),
+        })
+    }
+
+    fn to(&self, path: &str) -> http::request::Builder {
+        Request::post(format!("http://{}{path}", self.address)).header("content-type", "application/json")
+    }
+
+    async fn post(&self, id: &str, body: &str) -> Result<Got, String> {
+        self.request(self.to("/in/orders").header("idempotency-key", id), body).await
+    }
+
+    /// Posts until somebody answers with success, as a sender does that wants its message to arrive.
+    async fn insist(&self, id: &str, body: &str) -> Got {
+        let deadline = Instant::now() + Duration::from_secs(90);
+        loop {
+            match self.post(id, body).await {
+                Ok(got) if got.status.is_success() => return got,
+                other => assert!(Instant::now() < deadline, "{id}: {other:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_applied_before_it_is_answered_and_its_copy_changes_nothing() {
+    let world = World::new(r#"body = '{"ok":true}', status = 201"#).await;
+    let _daemon = world.run();
+    let first = world.insist("order-1", r#"{"sku":"bolt","qty":2}"#).await;
+    assert_eq!(
+        (first.status, first.body.as_str(), first.replayed),
+        (StatusCode::CREATED, r#"{"ok":true}"#, false)
+    );
+    assert_eq!(world.number("SELECT on_hand FROM stock").await, 999_998, "the answer came after the commit");
+    let copy = world.post("order-1", r#"{"sku":"bolt","qty":2}"#).await.unwrap();
+    assert_eq!(copy, Got { replayed: true, ..first });
+    let quoted = world.post("\"order-1\"", r#"{"sku":"bolt","qty":2}"#).await.unwrap();
+    assert!(quoted.replayed, "with and without quotes it is the same id");
+    assert_eq!(world.number("SELECT on_hand FROM stock").await, 999_998);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_has_its_status_and_leaves_nothing_behind() {
+    let world =
+        World::new(r#"max_body = "1KiB", verify = { scheme = "bearer", secrets = ["canary"] }"#).await;
+    let daemon = world.run();
+    let good = r#"{"sku":"bolt","qty":1}"#;
+    let signed = |path: &str| world.to(path).header("authorization", "Bearer canary");
+    let ask = async |request: http::request::Builder, body: &str| world.request(request, body).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while world
+        .request(signed("/in/orders").header("idempotency-key", "first"), good)
+        .await
+        .map(|got| got.status)
+        != Ok(StatusCode::NO_CONTENT)
+    {
+        assert!(Instant::now() < deadline, "it never takes requests");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+
+    let unknown = ask(world.to("/in/orders").header("idempotency-key", "x"), good).await;
+    assert_eq!(unknown.status, StatusCode::UNAUTHORIZED);
+    let nameless = ask(signed("/in/orders"), good).await;
+    assert_eq!(nameless.status, StatusCode::BAD_REQUEST);
+    let large = ask(signed("/in/orders").header("idempotency-key", "large"), &"x".repeat(5_000)).await;
+    assert_eq!(large.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let no_stock =
+        ask(signed("/in/orders").header("idempotency-key", "no-stock"), r#"{"sku":"nut","qty":1}"#).await;
+    assert_eq!(no_stock.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(no_stock.body.contains("rows"), "with the reason: {no_stock:?}");
+    let failing = ask(signed("/in/orders").header("idempotency-key", "failing"), r#"{"sku":"bolt"}"#).await;
+    assert!(failing.status.is_client_error() || failing.status.is_server_error(), "{failing:?}");
+    let get = Request::get(format!("http://{}/in/orders", world.address));
+    assert_eq!(ask(get, "").await.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(ask(signed("/in/elsewhere"), good).await.status, StatusCode::NOT_FOUND);
+
+    assert_eq!(world.number("SELECT COUNT(*) FROM ledger").await, 1);
+    assert_eq!(world.number("SELECT COUNT(*) FROM oncebox_inbox").await, 1, "no receipt of what failed");
+    assert_eq!(world.number("SELECT COUNT(*) FROM oncebox_dead").await, 0);
+    let mended = ask(signed("/in/orders").header("idempotency-key", "no-stock"), good).await;
+    assert_eq!(
+        (mended.status, mended.replayed),
+        (StatusCode::NO_CONTENT, false),
+        "the sender's next try works"
+    );
+    assert!(!daemon.log().contains("canary"), "the secret is in the log");
+}
+
+/// Each request three times from 64 clients at once, while the server is killed again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_clients_that_repeat_themselves_and_a_server_that_is_killed() {
+    const CLIENTS: u32 = 64;
+    const EACH: u32 = 12;
+    let world = Arc::new(World::new(r#"body = "done""#).await);
+    let mut daemon = world.run();
+    let (answered, surprises) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..CLIENTS {
+        let (world, answered, surprises) =
+            (Arc::clone(&world), Arc::clone(&answered), Arc::clone(&surprises));
+        clients.spawn(async move {
+            for nth in 0..EACH {
+                let id = format!("c{client}-{nth}");
+                let body = r#"{"sku":"bolt","qty":1}"#;
+                let copies =
+                    tokio::join!(world.insist(&id, body), world.insist(&id, body), world.insist(&id, body));
+                for got in [copies.0, copies.1, copies.2] {
+                    if (got.status, got.body.as_str()) != (StatusCode::OK, "done") {
+                        surprises.fetch_add(1, Ordering::SeqCst);
+                    }
+                    answered.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+    }
+    let all = CLIENTS * EACH * 3;
+    for kill in 1..=4 {
+        while answered.load(Ordering::SeqCst) < all * kill / 5 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        daemon.kill();
+        daemon = world.run();
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+    assert_eq!(surprises.load(Ordering::SeqCst), 0, "everybody got the same answer");
+    let messages = i64::from(CLIENTS * EACH);
+    assert_eq!(world.number("SELECT COUNT(*) FROM ledger").await, messages);
+    assert_eq!(world.number("SELECT COUNT(DISTINCT message_id) FROM ledger").await, messages);
+    assert_eq!(world.number("SELECT on_hand FROM stock").await, 1_000_000 - messages);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_answers_what_it_took_and_the_status_counts_it() {
+    let world = World::new("").await;
+    let daemon = world.run();
+    for id in ["a", "b", "a"] {
+        world.insist(id, r#"{"sku":"bolt","qty":1}"#).await;
+    }
+    daemon.stop();
+    let status = Answer::of(world.folder.path(), ["status", "--output", "json"]).exits(0).json();
+    let consumer = &status["consumers"][0];
+    assert_eq!(
+        (&consumer["applied"], &consumer["duplicates_suppressed"]),
+        (&2.into(), &1.into()),
+        "{status}"
+    );
+    let refused = world.post("c", "{}").await;
+    assert!(refused.is_err() || refused.is_ok_and(|got| got.status == StatusCode::SERVICE_UNAVAILABLE));
+}
