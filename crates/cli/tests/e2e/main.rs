@@ -23,6 +23,7 @@ mod outage;
 mod poison;
 mod positions;
 mod purge;
+mod rabbitmq;
 mod relay_crash;
 mod relay_events;
 mod relay_outage;

@@ -163,6 +163,12 @@ impl Inbox {
         self
     }
 
+    /// Reads a queue of RabbitMQ instead of topics. Needs `[rabbitmq]`.
+    pub(crate) fn reading_queue(mut self, queue: &str) -> Self {
+        self.settings.remove("topics");
+        self.set("queue", &format!("{queue:?}"))
+    }
+
     /// Adds a statement before all others.
     pub(crate) fn first(mut self, statement: &str) -> Self {
         self.statements.insert(0, statement.to_owned());

@@ -12,6 +12,7 @@ pub(crate) mod murmur2;
 pub(crate) mod orders;
 pub(crate) mod outbox;
 pub(crate) mod proxy;
+pub(crate) mod queue;
 pub(crate) mod records;
 pub(crate) mod topic;
 pub(crate) mod world;
