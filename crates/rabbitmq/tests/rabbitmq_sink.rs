@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use lapin::types::AMQPValue;
 use oncebox_core::outbox::{Delivery, OutgoingEvent, Sink};
@@ -13,7 +13,7 @@ use support::broker::{Broker, text};
 use support::events::{
     CREATED_MS, all_delivered, assert_first_copies_in_order, number, numbered, outgoing, stored,
 };
-use support::{unique, url};
+use support::{eventually, unique, url};
 
 fn rabbitmq() -> Rabbitmq {
     Rabbitmq::nodes(url()).unwrap()
@@ -211,25 +211,36 @@ async fn an_exchange_that_was_deleted_is_missed_and_found_again() {
     assert_first_copies_in_order(&broker.take(&name, 20).await, 0..20);
 }
 
+/// While it is emptied it refuses some events and takes others, also of one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_queue_refuses_and_the_order_of_each_key_holds() {
     let (broker, name) = (Broker::connect(&url()).await, unique("full"));
     broker.exchange(&name).await;
-    let limits = [("x-max-length", AMQPValue::LongInt(25)), ("x-overflow", text("reject-publish"))];
+    let limits = [("x-max-length", AMQPValue::LongInt(3)), ("x-overflow", text("reject-publish"))];
     broker.queue(&name, &limits).await;
     broker.bind(&name, &name, "#").await;
     let sink = rabbitmq().sink(&name).unwrap();
-    let mut left = numbered("t", 0..100);
-    let mut received = Vec::new();
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let emptying = tokio::spawn({
+        let (received, name) = (Arc::clone(&received), name.clone());
+        async move {
+            loop {
+                let taken = broker.take(&name, broker.count(&name).await as usize).await;
+                received.lock().unwrap().extend(taken);
+            }
+        }
+    });
+    let (mut left, mut refused) = (numbered("t", 0..1_000), 0);
     while !left.is_empty() {
         let deliveries = sink.deliver(&left).await.unwrap();
-        let here = broker.count(&name).await;
-        assert!(deliveries.iter().filter(|d| **d == Delivery::Delivered).count() <= here as usize);
-        received.extend(broker.take(&name, here as usize).await);
+        refused += deliveries.iter().filter(|d| matches!(d, Delivery::Retry { .. })).count();
         let kept = left.into_iter().zip(deliveries).filter(|(_, d)| *d != Delivery::Delivered);
         left = kept.map(|(event, _)| event).collect();
     }
-    assert_first_copies_in_order(&received, 0..100);
+    assert!(refused > 0, "it was never full");
+    eventually("all are taken out", async || received.lock().unwrap().len() >= 1_000).await;
+    emptying.abort();
+    assert_first_copies_in_order(&received.lock().unwrap(), 0..1_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
