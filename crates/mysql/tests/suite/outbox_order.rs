@@ -6,11 +6,11 @@ use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::store::{Deliveries, ErrorClass, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, StoreResult};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::by_hand::{HOUR, HandRelay, MANY, emit, every, text};
-use super::support::{execute, number, with_store};
+use super::support::{execute, number, until_someone_waits, with_store};
 
 /// A connection with an open transaction.
 async fn begun(url: &str, sql: &str) -> MySqlConnection {
@@ -22,19 +22,6 @@ async fn begun(url: &str, sql: &str) -> MySqlConnection {
 
 async fn commit(mut conn: MySqlConnection) {
     sqlx::raw_sql("COMMIT").execute(&mut conn).await.unwrap();
-}
-
-/// Waits until somebody waits for a row of this database. MariaDB renews its list of locks only when nobody has asked for it for
-/// a while, and other tests do: there a statement that takes long is one that waits.
-async fn until_someone_waits(url: &str) {
-    let waiting = "SELECT COUNT(*) FROM information_schema.processlist p \
-         /*!80000 JOIN information_schema.innodb_trx t ON p.id = t.trx_mysql_thread_id AND t.trx_state = 'LOCK WAIT' */ \
-         WHERE p.db = DATABASE() AND p.command = 'Query' AND p.id <> CONNECTION_ID() /*M! AND p.time_ms > 500 */";
-    let deadline = Instant::now() + Duration::from_secs(9);
-    while number(url, waiting).await == 0 {
-        assert!(Instant::now() < deadline, "nobody waits");
-        sleep(Duration::from_millis(50)).await;
-    }
 }
 
 fn same(relay: &HandRelay) -> HandRelay {

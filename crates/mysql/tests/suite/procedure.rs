@@ -1,12 +1,10 @@
 //! `oncebox_claim`, for any language.
 
-use std::time::Duration;
-
 use oncebox_mysql::MysqlStore;
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
 
-use super::support::{apply, claim, number, with_store};
+use super::support::{apply, claim, number, until_someone_waits, with_store};
 
 /// What `@fresh` is after a call with these arguments.
 async fn call(conn: &mut MySqlConnection, arguments: &str) -> sqlx::Result<Option<i64>> {
@@ -62,16 +60,9 @@ async fn a_concurrent_copy_waits_and_goes_by_the_end_of_the_first() {
             // With a snapshot from before, as people have it who read first. REPEATABLE READ is the default of both servers.
             let mut second = begun(&url).await;
             sqlx::raw_sql("SELECT COUNT(*) FROM oncebox_inbox").execute(&mut second).await.unwrap();
-            let id: u64 = sqlx::query("SELECT CONNECTION_ID()").fetch_one(&mut second).await.unwrap().get(0);
             let waiting = tokio::spawn(async move { call(&mut second, &arguments).await });
-            let waits = format!(
-                "SELECT COUNT(*) FROM information_schema.innodb_trx \
-                 WHERE trx_mysql_thread_id = {id} AND trx_state = 'LOCK WAIT'"
-            );
-            while number(&url, &waits).await == 0 {
-                assert!(!waiting.is_finished(), "it does not wait");
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            until_someone_waits(&url).await;
+            assert!(!waiting.is_finished(), "it does not wait");
             end(first, how).await;
             assert_eq!(waiting.await.unwrap().unwrap(), Some(fresh), "{how}");
         }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::future::Future;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
@@ -181,4 +182,17 @@ pub async fn apply(store: &MysqlStore, ids: &[&'static str]) -> Vec<bool> {
     let claimed = store.claim(&consumer(), &claims(ids)).await.unwrap();
     store.commit(claimed.txn, None).await.unwrap();
     claimed.fresh
+}
+
+/// Waits until somebody waits for a row of this database. MariaDB renews its list of locks only when nobody has asked for it for
+/// a while, and other tests do: there a statement that takes long is one that waits.
+pub async fn until_someone_waits(url: &str) {
+    let waiting = "SELECT COUNT(*) FROM information_schema.processlist p \
+         /*!80000 JOIN information_schema.innodb_trx t ON p.id = t.trx_mysql_thread_id AND t.trx_state = 'LOCK WAIT' */ \
+         WHERE p.db = DATABASE() AND p.command = 'Query' AND p.id <> CONNECTION_ID() /*M! AND p.time_ms > 500 */";
+    let deadline = Instant::now() + Duration::from_secs(9);
+    while number(url, waiting).await == 0 {
+        assert!(Instant::now() < deadline, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
