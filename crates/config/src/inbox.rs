@@ -26,7 +26,7 @@ pub struct InboxConfig {
     pub group: String,
     /// `topics`: what to read. Required.
     pub topics: Vec<String>,
-    /// `id` (required) and `tenant` (optional): where they are in a message.
+    /// `id` (required; a list, if several values are the id together) and `tenant` (optional): where they are in a message.
     pub identity: Identity,
     /// `start`: where to begin when no position is known: `earliest`, `latest`, `group` or `fail`.
     pub start: StartPolicy,
@@ -82,9 +82,10 @@ pub(super) fn read(
         .required(
             "id",
             "it is missing, and there is no default: a wrong guess drops messages or applies them twice",
-            "say where the producer puts the id: key, header:NAME, json:/POINTER, cloudevents or coordinates",
+            "say where the producer puts the id: key, header:NAME, json:/POINTER, cloudevents or coordinates, \
+             or a list of them",
         )
-        .and_then(|entry| selector(&entry));
+        .and_then(id);
     let tenant = section.or("tenant", None, |e| {
         if let Some(table) = adopted {
             adopt::check_tenant(table, &e);
@@ -185,6 +186,23 @@ fn consumer(entry: &Entry<'_, '_>) -> Option<ConsumerName> {
     ConsumerName::new(text)
         .map_err(|error| entry.report(error.to_string(), "use letters, digits, `.`, `_` and `-`"))
         .ok()
+}
+
+/// One selector, or the list of those that are the id together.
+fn id(entry: Entry<'_, '_>) -> Option<Selector> {
+    if !entry.is_array() {
+        return selector(&entry);
+    }
+    let fix = "list what is unique only together, as in [\"json:/code\", \"json:/reference\"]";
+    if entry.is_empty_array() {
+        entry.report("the list is empty", fix);
+        return None;
+    }
+    let items = entry.into_items("an array of selectors")?;
+    // All of them are read, so that every mistake is reported.
+    let parts: Vec<Option<Selector>> = items.iter().map(selector).collect();
+    let parts = parts.into_iter().collect::<Option<Vec<_>>>()?;
+    Selector::all(parts).map_err(|error| items.last().map(|item| item.report(error.to_string(), fix))).ok()
 }
 
 pub(super) fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {

@@ -107,7 +107,7 @@ pub mod message {
     //! What a message is made of: the record that a source delivered, and the names that make up its identity.
 
     #[doc(inline)]
-    pub use oncebox_core::inbox::{SelectError, SelectorSyntaxError};
+    pub use oncebox_core::inbox::{Parts, PartsError, SelectError, SelectorSyntaxError};
     #[doc(inline)]
     pub use oncebox_core::message::{Headers, Record};
     #[doc(inline)]
