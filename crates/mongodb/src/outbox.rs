@@ -40,7 +40,7 @@ use oncebox_core::store::{
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::store::MongoStore;
+use crate::store::{MongoStore, server_now};
 use crate::tx::{MongoTx, refused};
 
 pub(crate) const OUTBOX: &str = "oncebox_outbox";
@@ -77,6 +77,10 @@ impl Outbox for MongoStore {
         bounds: BatchBounds,
     ) -> StoreResult<Vec<StoredEvent>> {
         self.patiently("reading events", read::next_events(self, topic, shards, bounds)).await
+    }
+
+    async fn clock_ms(&self) -> StoreResult<i64> {
+        server_now(self, "reading the clock").await
     }
 
     async fn record_deliveries(&self, deliveries: &Deliveries) -> StoreResult<()> {
