@@ -40,7 +40,7 @@ use oncebox_core::store::{
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::store::{MongoStore, server_now};
+use crate::store::MongoStore;
 use crate::tx::{MongoTx, refused};
 
 pub(crate) const OUTBOX: &str = "oncebox_outbox";
@@ -80,7 +80,7 @@ impl Outbox for MongoStore {
     }
 
     async fn clock_ms(&self) -> StoreResult<i64> {
-        server_now(self, "reading the clock").await
+        read::clock_ms(self).await
     }
 
     async fn record_deliveries(&self, deliveries: &Deliveries) -> StoreResult<()> {

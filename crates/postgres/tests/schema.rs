@@ -7,7 +7,7 @@ mod support;
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::message::{Headers, Record};
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
-use oncebox_core::store::{Check, DeadFilter, DeadLetter, DeadLetters, FindingLevel, Migrate, Store};
+use oncebox_core::store::{Check, DeadFilter, DeadLetter, DeadLetters, FindingLevel, Migrate, Status, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
 use oncebox_sql::{Handler, PayloadKind};
 use sqlx::{Connection, PgConnection};

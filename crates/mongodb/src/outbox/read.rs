@@ -20,7 +20,7 @@ use super::{HELD, ONE_ANSWER, OUTBOX, PARKED, READY, change, numbers, shard, sha
 use crate::classify::Context;
 use crate::position::whole;
 use crate::rerun::rerun;
-use crate::store::MongoStore;
+use crate::store::{MongoStore, server_now};
 use crate::tx::MongoTx;
 
 /// More topics than this are not looked at in one go, and so many in one command.
@@ -109,6 +109,11 @@ where
     let outbox = database.collection::<Document>(OUTBOX);
     let found = outbox.aggregate(pipeline).batch_size(ONE_ANSWER).with_type::<T>().await?;
     found.try_collect().await
+}
+
+/// The database's clock.
+pub(super) async fn clock_ms(store: &MongoStore) -> StoreResult<i64> {
+    server_now(store, "reading the clock").await
 }
 
 /// What to read.
