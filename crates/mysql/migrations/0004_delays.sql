@@ -1,6 +1,7 @@
 -- An event is not published before deliver_at (UTC). Until then the relay holds it, and with it the later events of its key.
 --
 -- waiting_since says since when a held event could have been published. Those that wait behind another are as old as that one.
+-- MySQL computes it for the first time when created_at has not got its default yet and is a date of zeros, which it refuses.
 --
 -- MySQL cannot add a column only where it is missing, and a step that was interrupted is run again.
 SET @oncebox_step = IF(
@@ -8,7 +9,8 @@ SET @oncebox_step = IF(
      WHERE table_schema = DATABASE() AND table_name = 'oncebox_outbox' AND column_name = 'deliver_at') > 0, 'DO 0',
     'ALTER TABLE oncebox_outbox ADD COLUMN deliver_at DATETIME(6),
         ADD COLUMN waiting_since DATETIME(6) AS (IF(held_until < TIMESTAMP''9999-12-31 23:59:59.999999'',
-            IF(deliver_at > created_at, deliver_at, created_at), NULL)) STORED,
+            IF(deliver_at > created_at, deliver_at,
+                IF(created_at > TIMESTAMP''1000-01-01 00:00:00'', created_at, NULL)), NULL)) STORED,
         ADD KEY oncebox_outbox_since (waiting_since)');
 PREPARE oncebox_step FROM @oncebox_step;
 EXECUTE oncebox_step;
