@@ -153,7 +153,10 @@ async fn events_are_retried_and_dropped_on_purpose_only() {
     world.execute(IN_EVERY_STATE).await;
     world.oncebox(&["outbox", "retry"]).exits(2).says(&["say which events", "--all"]);
     world.oncebox(&["outbox", "drop"]).exits(2).says(&["say which events", "--all"]);
-    world.oncebox(&["outbox", "retry", "--state", "published"]).exits(2).says(&["only parked and held"]);
+    world
+        .oncebox(&["outbox", "retry", "--state", "published"])
+        .exits(2)
+        .says(&["only parked, held and delayed"]);
 
     assert_eq!(world.listed(&["outbox", "retry", "--all", "--dry-run"], 0), [3, 4]);
     assert_eq!(world.listed(&["outbox", "drop", "--all", "--dry-run"], 0), [4]);
@@ -287,6 +290,64 @@ async fn an_event_that_waits_too_long_turns_health_red() {
     .await;
     eventually("green", async || alarm().await == Some((200, None))).await;
     daemon.stop();
+}
+
+/// A delayed event is no failure, however long ago it was written, and goes out when somebody says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delayed_event_waits_without_an_alarm() {
+    let receiver = Endpoint::start(|_, _| Reply::Status(200)).await;
+    let world = World::with_webhook(&receiver.url(), "max_age = \"1s\"").await;
+    world
+        .execute(
+            "INSERT INTO oncebox_outbox (topic, key, payload, created_at, deliver_at) VALUES
+                ('invoice.mail', 'A-1', 'later', '2020-01-01T00:00:00.000Z', '2999-01-01 00:00:00'),
+                ('invoice.mail', 'A-1', 'behind', '2020-01-01T00:00:00.000Z', NULL),
+                ('invoice.mail', 'A-2', 'now', '2020-01-01T00:00:00.000Z', NULL)",
+        )
+        .await;
+    let daemon = world.run();
+    daemon.ready().await;
+    eventually("the others arrive", async || !receiver.requests().is_empty()).await;
+    eventually("it is held", async || daemon.metric("oncebox_outbox_delayed").await == Some(1.0)).await;
+    eventually("green", async || daemon.health().await.is_some_and(|(code, _)| code == 200)).await;
+    assert_eq!(daemon.metric("oncebox_outbox_oldest_seconds").await, Some(0.0));
+    let status = world.json(&["status"], 0)["outbox"].clone();
+    assert_eq!((&status["pending"], &status["delayed"], &status["held"]), (&json!(2), &json!(1), &json!(1)));
+    assert_eq!(status["oldest_seconds"], Value::Null);
+    let table = world.oncebox(&["outbox", "list"]).exits(0).stdout;
+    assert!(table.contains("delayed until 2999-01-01"), "{table}");
+    assert_eq!(world.listed(&["outbox", "list", "--state", "delayed"], 0), [1]);
+    assert_eq!(world.json(&["outbox", "show", "1"], 0)["deliver_at"], json!("2999-01-01T00:00:00.000Z"));
+
+    world.oncebox(&["outbox", "retry", "1"]).exits(1).says(&["no parked or held event matches"]);
+    assert_eq!(receiver.requests().len(), 1);
+    assert_eq!(world.json(&["outbox", "retry", "1", "--state", "delayed"], 0)["retried"], 1);
+    eventually("it arrives", async || receiver.requests().len() == 3).await;
+    let bodies: Vec<String> = receiver.requests().into_iter().map(|request| request.body).collect();
+    assert_eq!(bodies, ["now", "later", "behind"]);
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_whose_time_is_over_is_parked() {
+    let receiver = Endpoint::start(|_, _| Reply::Status(200)).await;
+    let world = World::with_webhook(&receiver.url(), "").await;
+    world
+        .execute(
+            r#"INSERT INTO oncebox_outbox (topic, key, payload, headers) VALUES
+                ('invoice.mail', 'A-1', 'x', '{"ce_expirytime": "2020-01-01T01:00:00+01:00"}'),
+                ('invoice.mail', 'A-1', 'y', '{"ce_expirytime": "2999-01-01T00:00:00Z"}')"#,
+        )
+        .await;
+    let daemon = world.run();
+    eventually("the other one arrives", async || !receiver.requests().is_empty()).await;
+    assert_eq!(receiver.requests()[0].header("ce-expirytime"), "2999-01-01T00:00:00Z");
+    eventually("it is published", async || world.listed(&["outbox", "list"], 0) == [1]).await;
+    daemon.stop();
+    let parked = world.json(&["outbox", "show", "1"], 0);
+    assert_eq!(parked["state"], json!("parked"));
+    let error = parked["error"].as_str().unwrap();
+    assert_eq!(error, "it expired at 2020-01-01T00:00:00.000Z and was not published before");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,7 +23,7 @@ pub struct InboxConfig {
     pub consumer: ConsumerName,
     /// Where it reads from: `topics` or `queue`. Required.
     pub source: SourceConfig,
-    /// `id` (required) and `tenant` (optional): where they are in a message.
+    /// `id` (required; a list, if several values are the id together) and `tenant` (optional): where they are in a message.
     pub identity: Identity,
     /// `batch`: how large a transaction may grow.
     pub batch: BatchBounds,
@@ -65,9 +65,10 @@ pub(super) fn read(
         .required(
             "id",
             "it is missing, and there is no default: a wrong guess drops messages or applies them twice",
-            "say where the producer puts the id: key, header:NAME, json:/POINTER, cloudevents or coordinates",
+            "say where the producer puts the id: key, header:NAME, json:/POINTER, cloudevents or coordinates, \
+             or a list of them",
         )
-        .and_then(|entry| selector_of(&entry, source.as_ref()));
+        .and_then(|entry| id_of(entry, source.as_ref()));
     let tenant = section.or("tenant", None, |e| {
         if let Some(table) = adopted {
             adopt::check_tenant(table, &e);
@@ -161,6 +162,23 @@ fn selector_of(entry: &Entry<'_, '_>, source: Option<&SourceConfig>) -> Option<S
         entry.report(why, fix);
     }
     Some(selector)
+}
+
+/// One selector, or the list of those that are the id together.
+fn id_of(entry: Entry<'_, '_>, source: Option<&SourceConfig>) -> Option<Selector> {
+    if !entry.is_array() {
+        return selector_of(&entry, source);
+    }
+    let fix = "list what is unique only together, as in [\"json:/code\", \"json:/reference\"]";
+    if entry.is_empty_array() {
+        entry.report("the list is empty", fix);
+        return None;
+    }
+    let items = entry.into_items("an array of selectors")?;
+    // All of them are read, so that every mistake is reported.
+    let parts: Vec<Option<Selector>> = items.iter().map(|item| selector_of(item, source)).collect();
+    let parts = parts.into_iter().collect::<Option<Vec<_>>>()?;
+    Selector::all(parts).map_err(|error| items.last().map(|item| item.report(error.to_string(), fix))).ok()
 }
 
 pub(super) fn selector(entry: &Entry<'_, '_>) -> Option<Selector> {

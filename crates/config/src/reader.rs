@@ -276,6 +276,10 @@ impl<'c, 'a> Entry<'c, 'a> {
         self.value.as_table().is_some()
     }
 
+    pub(super) fn is_array(&self) -> bool {
+        self.value.as_array().is_some()
+    }
+
     pub(super) fn is_empty_array(&self) -> bool {
         self.value.as_array().is_some_and(Vec::is_empty)
     }

@@ -91,6 +91,8 @@ table! {
         "Receipts that retention has removed.";
     Gauge outbox_pending() = "oncebox_outbox_pending",
         "Events that are not published yet, held ones included, counted up to 10,000.";
+    Gauge outbox_delayed() = "oncebox_outbox_delayed",
+        "Events whose time has not come, counted up to 10,000.";
     Gauge outbox_held() = "oncebox_outbox_held",
         "Events whose delivery failed, and those that wait behind one, counted up to 10,000.";
     Gauge outbox_parked() = "oncebox_outbox_parked",

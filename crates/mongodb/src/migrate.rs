@@ -16,9 +16,10 @@ use crate::position::whole;
 use crate::store::MongoStore;
 
 /// Version, name and commands, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 2] = [
+const STEPS: [(u32, &str, &str); 3] = [
     (1, "collections", include_str!("../migrations/0001_collections.json")),
     (2, "outbox", include_str!("../migrations/0002_outbox.json")),
+    (3, "delays", include_str!("../migrations/0003_delays.json")),
 ];
 
 /// The version that this oncebox works with.

@@ -55,7 +55,8 @@ impl Limits {
             "SET SESSION autocommit = 0, innodb_lock_wait_timeout = {lock}, lock_wait_timeout = {lock}, \
              wait_timeout = {} /*M!, max_statement_time = {} */, \
              sql_mode = @oncebox_sql_mode, time_zone = @oncebox_time_zone, \
-             @oncebox_consumer = NULL, @oncebox_tenant = NULL, @oncebox_causation_id = NULL, @oncebox_traceparent = NULL; \
+             @oncebox_consumer = NULL, @oncebox_tenant = NULL, @oncebox_causation_id = NULL, @oncebox_traceparent = NULL, \
+             @oncebox_correlation_id = NULL; \
              USE {}; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SAVEPOINT oncebox; ",
             seconds(self.idle_in_transaction),
             self.statement.as_secs_f64(),

@@ -109,7 +109,7 @@ pub mod message {
     //! What a message is made of: the record that a source delivered, and the names that make up its identity.
 
     #[doc(inline)]
-    pub use oncebox_core::inbox::{SelectError, SelectorSyntaxError};
+    pub use oncebox_core::inbox::{Parts, PartsError, SelectError, SelectorSyntaxError};
     #[doc(inline)]
     pub use oncebox_core::message::{Headers, PROPERTY_PREFIX, Record};
     #[doc(inline)]

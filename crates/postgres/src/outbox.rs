@@ -53,6 +53,10 @@ impl Outbox for PgStore {
         self.patiently("reading events", read::next_events(self, topic, shards, bounds)).await
     }
 
+    async fn clock_ms(&self) -> StoreResult<i64> {
+        read::clock_ms(self).await
+    }
+
     async fn record_deliveries(&self, deliveries: &Deliveries) -> StoreResult<()> {
         self.patiently("recording deliveries", deliveries::record_deliveries(self, deliveries)).await
     }

@@ -7,7 +7,7 @@ mod support;
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::message::{Headers, Record};
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
-use oncebox_core::store::{Check, DeadFilter, DeadLetter, DeadLetters, FindingLevel, Migrate, Store};
+use oncebox_core::store::{Check, DeadFilter, DeadLetter, DeadLetters, FindingLevel, Migrate, Status, Store};
 use oncebox_postgres::{PgStore, SqlHandler};
 use oncebox_sql::{Handler, PayloadKind};
 use sqlx::{Connection, PgConnection};
@@ -224,4 +224,32 @@ async fn printed_migrations_can_be_run_by_hand() {
     }
     assert!(store.migrations().await.unwrap().iter().all(|step| step.applied));
     assert!(store.migrate().await.unwrap().is_empty(), "nothing is left to do");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_could_emit_still_can_after_an_upgrade() {
+    let database = support::Database::create().await;
+    let store = PgStore::connect(&database.url).await.unwrap();
+    let mut conn = PgConnection::connect(&database.url).await.unwrap();
+    let run = async |conn: &mut PgConnection, sql: &str| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(conn).await.unwrap();
+    };
+    for step in &store.migrations().await.unwrap()[..4] {
+        run(&mut conn, &step.script).await;
+    }
+    run(
+        &mut conn,
+        "REVOKE EXECUTE ON FUNCTION oncebox_emit FROM PUBLIC; GRANT EXECUTE ON FUNCTION oncebox_emit TO pg_monitor; \
+         SELECT oncebox_emit('t', 'a', '{}'); UPDATE oncebox_outbox SET held_until = 'infinity'",
+    )
+    .await;
+    assert_eq!(store.migrate().await.unwrap().len(), 1);
+    let may = "SELECT array_agg(has_function_privilege(r.role, f.signature, 'EXECUTE') ORDER BY f.n, r.n) \
+         FROM (VALUES (1, 'oncebox_emit(text, text, json, json, timestamptz)'), \
+             (2, 'oncebox_emit_bytes(text, text, bytea, json, timestamptz)')) AS f(n, signature), \
+             (VALUES (1, 'pg_monitor'), (2, 'pg_read_all_data')) AS r(n, role)";
+    let may: Vec<bool> = sqlx::query_scalar(may).fetch_one(&mut conn).await.unwrap();
+    assert_eq!(may, [true, false, true, true]);
+    let status = store.status(10).await.unwrap().outbox;
+    assert_eq!((status.pending, status.delayed, status.held), (1, 0, 1));
 }

@@ -421,6 +421,7 @@ async fn replay_one(store: &PgStore, handler: &SqlHandler, id: &str) {
     let mut claimed = store.claim(&consumer(), &[]).await.unwrap();
     let mut record = record(7, r#"{"sku": "a", "qty": 2}"#);
     record.headers.push("traceparent", Some("00-1-2-01".into()));
+    record.headers.push("correlation-id", Some("case-1".into()));
     let letter = DeadLetter {
         tenant: Tenant::new("acme").unwrap(),
         message_id: Some(id.to_owned()),
@@ -449,11 +450,12 @@ async fn events_of_a_handler_know_their_cause() {
         let handler = SqlHandler::prepare(&store, &batch(&[emits]), PayloadKind::Json).await.unwrap();
         replay_one(&store, &handler, "m-batch").await;
 
-        let sql = "SELECT topic, consumer, tenant, causation_id, headers->>'traceparent' FROM oncebox_outbox ORDER BY seq";
+        let sql = "SELECT topic, consumer, tenant, causation_id, \
+             (headers->>'traceparent') || ' ' || (headers->>'correlation-id') FROM oncebox_outbox ORDER BY seq";
         type Row = (String, Option<String>, Option<String>, Option<String>, Option<String>);
         let rows: Vec<Row> = sqlx::query_as(sql).fetch_all(store.pool()).await.unwrap();
         let some = |text: &str| Some(text.to_owned());
-        let of_each = ("stock.changed".to_owned(), some("stock"), some("acme"), some("m-each"), some("00-1-2-01"));
+        let of_each = ("stock.changed".to_owned(), some("stock"), some("acme"), some("m-each"), some("00-1-2-01 case-1"));
         let of_batch = ("stock.batch".to_owned(), some("stock"), None, None, None);
         assert_eq!(rows, [of_each, of_batch]);
     })

@@ -93,6 +93,8 @@ events! {
     SinkHung = "sink hung until it was dropped",
     SinkLostAnswer = "sink delivered and lost the answer",
     SinkPanicked = "sink panicked",
+    EventDelayed = "event held until its time",
+    EventExpired = "event parked because its time was over",
     EventRetried = "parked event retried by an operator",
     LeaseLost = "relay lost a shard",
     Delivered = "queue: delivered for the first time",

@@ -1,6 +1,6 @@
 //! The handlers: what they do with a message depends on the message.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use oncebox_core::error::{Result, reject, retry_after};
 use oncebox_core::inbox::{Apply, Failure, Handler};
@@ -12,6 +12,7 @@ use crate::coverage::Event;
 use crate::log::{header_of, number_of};
 use crate::messages::Behaviour;
 use crate::run::Planned;
+use crate::sink::EXPIRES;
 use crate::store::{Conn, Effect, ModelError, ModelStore};
 use crate::world::{Actor, World};
 
@@ -56,6 +57,16 @@ impl Apply<ModelStore> for WholeBatch {
     }
 }
 
+/// Some events are delayed, some expire.
+fn timed(event: Emitted, number: u32, now_ms: i64) -> Emitted {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now_ms.unsigned_abs());
+    match number % 9 {
+        2 | 7 => event.deliver_at(now + Duration::from_secs(u64::from(number % 100))),
+        5 => event.expires_at(now + Duration::from_secs(30)).header(EXPIRES, (now_ms + 30_000).to_string()),
+        _ => event,
+    }
+}
+
 impl OneMessage {
     async fn apply_one(&self, conn: &mut Conn, message: &Message) -> Result<()> {
         self.world.takes_time(self.actor).await;
@@ -94,7 +105,11 @@ impl OneMessage {
         conn.write_effect(effect).await?;
         if emits > 0 {
             let key = record.key.clone().unwrap_or_default();
-            let event = |n: u8| Emitted::to(format!("out{}", n % 2)).key(&key).bytes(format!("{n}"));
+            let (number, now_ms) = (number_of(record), self.world.lock().now_ms());
+            let event = |n: u8| {
+                let event = Emitted::to(format!("out{}", n % 2)).key(&key).bytes(format!("{n}"));
+                timed(event, number + u32::from(n), now_ms)
+            };
             let events: Vec<Emitted> = (0..emits).map(event).collect();
             emit_all::<ModelStore>(conn, &events).await?;
             self.world.lock().saw(Event::Emitted);

@@ -43,6 +43,8 @@ mistakes! {
     BlameNeighbour = "blame a neighbour: a message that may end the process does not run alone",
     PublishBeforeCommit = "publish before the commit",
     CursorRelay = "a relay with a cursor",
+    DelayForgotten = "a delayed event is published at once",
+    DelayOvertaken = "the later events of its key do not wait for a delayed one",
     DeleteBeforeReport = "delete an event before its delivery is reported",
     LogWithoutIdentity = "a position that knows no log: created anew, rewritten, another cluster",
     HaltOverridden = "the crash guard parks where the partition should halt",

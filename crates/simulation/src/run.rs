@@ -189,6 +189,7 @@ impl History {
             }
             Step::DbClock(off) => {
                 let ahead = *off > inner.db.skew_ms;
+                inner.db.shown_ms = inner.db_latest_ms();
                 inner.db.skew_ms = *off;
                 inner.saw(if ahead { Event::ClockForward } else { Event::ClockBack });
             }

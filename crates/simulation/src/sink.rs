@@ -33,11 +33,22 @@ pub(crate) struct Known {
     pub(crate) id: Uuid,
     pub(crate) topic: String,
     pub(crate) key: Option<Bytes>,
+    /// Not to be published before.
+    pub(crate) deliver_at_ms: Option<i64>,
+    /// When it expires.
+    pub(crate) expires_ms: Option<i64>,
     /// Which commit brought it.
     pub(crate) commit: u64,
     pub(crate) delivered: u32,
     /// It was given up once; then later ones may have gone first.
     pub(crate) refused: bool,
+}
+
+/// The header that repeats the expiry of an event in a form that needs no parser.
+pub(crate) const EXPIRES: &str = "expires";
+
+fn number_in(event: &StoredEvent, header: &str) -> Option<i64> {
+    std::str::from_utf8(event.headers.last(header)?).ok()?.parse().ok()
 }
 
 impl Receiver {
@@ -46,6 +57,8 @@ impl Receiver {
             id: event.id,
             topic: event.topic.to_string(),
             key: event.key.clone(),
+            deliver_at_ms: event.deliver_at_ms,
+            expires_ms: number_in(event, EXPIRES),
             commit: self.commits,
             delivered: 0,
             refused: false,

@@ -96,6 +96,8 @@ pub(crate) struct Database {
     next_turn: u64,
     /// How far the clock of the server is from the true time.
     pub(crate) skew_ms: i64,
+    /// The latest time that it had shown when it was set.
+    pub(crate) shown_ms: i64,
     /// It does not answer.
     pub(crate) away: bool,
     /// The handlers' table is not there.
@@ -122,6 +124,7 @@ impl Database {
             next_letter: 1,
             next_turn: 0,
             skew_ms: 0,
+            shown_ms: 0,
             away: false,
             table_missing: false,
             healed_ms: 0,

@@ -8,10 +8,11 @@ use crate::classify::Context;
 use crate::store::SqliteStore;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 3] = [
+const STEPS: [(u32, &str, &str); 4] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "outbox", include_str!("../migrations/0002_outbox.sql")),
     (3, "logs", include_str!("../migrations/0003_logs.sql")),
+    (4, "delays", include_str!("../migrations/0004_delays.sql")),
 ];
 
 /// The newest version this program knows.

@@ -50,6 +50,10 @@ impl Outbox for SqliteStore {
         read::next_events(self, topic, shards, bounds).await
     }
 
+    async fn clock_ms(&self) -> StoreResult<i64> {
+        read::clock_ms(self).await
+    }
+
     async fn record_deliveries(&self, deliveries: &Deliveries) -> StoreResult<()> {
         deliveries::record_deliveries(self, deliveries).await
     }

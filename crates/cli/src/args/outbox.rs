@@ -30,7 +30,9 @@ pub(crate) struct OutboxSelection {
 pub(crate) enum State {
     /// Waits to be published.
     Pending,
-    /// Its delivery failed: it waits for its next try, or behind one that does.
+    /// Its time has not come.
+    Delayed,
+    /// Its delivery failed: it waits for its next try, or behind one that does, or behind a delayed one.
     Held,
     /// Given up.
     Parked,
@@ -42,6 +44,7 @@ impl From<State> for EventState {
     fn from(state: State) -> Self {
         match state {
             State::Pending => Self::Pending,
+            State::Delayed => Self::Delayed,
             State::Held => Self::Held,
             State::Parked => Self::Parked,
             State::Published => Self::Published,
@@ -67,7 +70,7 @@ pub(crate) enum OutboxAction {
         #[command(flatten)]
         output: OutputArg,
     },
-    /// Publish parked and held events again, at once.
+    /// Publish parked and held events again, at once; with --state delayed, those whose time has not come.
     Retry(OutboxChange),
     /// Remove events for good: without --state only parked ones.
     Drop(OutboxChange),

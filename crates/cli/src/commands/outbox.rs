@@ -50,9 +50,11 @@ impl WithStore for Outbox {
             }
             OutboxAction::Retry(change) => {
                 let states = [Some(EventState::Parked), Some(EventState::Held)];
-                if let Some(state) = change.selection.state.filter(|s| !states.contains(&Some((*s).into()))) {
+                let can_go =
+                    |state: EventState| state == EventState::Delayed || states.contains(&Some(state));
+                if let Some(state) = change.selection.state.filter(|state| !can_go((*state).into())) {
                     let text = format!(
-                        "only parked and held events can be retried, not {} ones",
+                        "only parked, held and delayed events can be retried, not {} ones",
                         EventState::from(state).as_str()
                     );
                     return Err(Failure { exit: Exit::Usage, text });
@@ -72,7 +74,7 @@ impl WithStore for Outbox {
 /// Without a state, what is not published; an event that is named may be that too.
 fn not_published(selection: &OutboxSelection) -> Vec<Option<EventState>> {
     if selection.numbers.is_empty() && selection.id.is_none() {
-        [EventState::Pending, EventState::Held, EventState::Parked].map(Some).to_vec()
+        [EventState::Pending, EventState::Delayed, EventState::Held, EventState::Parked].map(Some).to_vec()
     } else {
         vec![None]
     }

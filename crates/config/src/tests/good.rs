@@ -151,6 +151,13 @@ fn the_template_has_no_problems() {
 }
 
 #[test]
+fn an_id_of_several_parts_is_a_list() {
+    let text = SMALL.replace("\"key\"", "[\"json:/eventCode\", \"json:/pspReference\"]");
+    let parts = ["/eventCode", "/pspReference"].map(|pointer| Selector::Json(pointer.to_owned()));
+    assert_eq!(parse(&text).inboxes[0].identity.id, Selector::all(parts).unwrap());
+}
+
+#[test]
 fn the_template_shows_the_defaults() {
     let template = parse(TEMPLATE);
     let small = parse(SMALL);

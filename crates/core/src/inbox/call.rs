@@ -109,6 +109,9 @@ struct Current {
     events: bool,
 }
 
+/// The header in which the id of a business process travels, from message to event to message.
+pub(crate) const CORRELATION_ID: &str = "correlation-id";
+
 /// What is known of the cause of an event.
 #[derive(Debug, Default)]
 pub(crate) struct Cause {
@@ -116,6 +119,7 @@ pub(crate) struct Cause {
     pub(crate) tenant: Option<String>,
     pub(crate) message_id: Option<String>,
     pub(crate) traceparent: Option<String>,
+    pub(crate) correlation_id: Option<String>,
 }
 
 /// Calls the handler of a consumer on these messages; also says whether it has written events.
@@ -173,5 +177,6 @@ pub(crate) fn cause(named: Option<&Message>) -> Cause {
         tenant: Some(message.tenant().as_str().to_owned()),
         message_id: Some(message.id().as_str().to_owned()),
         traceparent: message.header("traceparent").map(str::to_owned),
+        correlation_id: message.header(CORRELATION_ID).map(str::to_owned),
     }
 }

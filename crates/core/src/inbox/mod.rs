@@ -36,7 +36,7 @@ pub use builder::Inbox;
 pub use claim::Receipt;
 pub use gate::Turn;
 pub use handler::{Apply, BatchFn, EachFn, EachJsonFn, Failure, Handler, SendFn};
-pub use identity::{Identity, Limits, SelectError, Selector, SelectorSyntaxError, Unfit};
+pub use identity::{Identity, Limits, Parts, PartsError, SelectError, Selector, SelectorSyntaxError, Unfit};
 pub use policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 pub use purge::purge_loop;
 pub use receipt::ReceiptKey;

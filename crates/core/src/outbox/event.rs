@@ -1,14 +1,19 @@
 //! Events: what a handler or an application puts into the outbox, in its own transaction.
 
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use serde::Serialize;
 use uuid::Uuid;
 
 use crate::error::Error;
-use crate::inbox::call;
+use crate::inbox::call::{self, CORRELATION_ID, Cause};
 use crate::message::{Headers, Message};
+use crate::outbox::time::{EXPIRY, When, to_rfc3339};
 use crate::outbox::wake;
 use crate::store::Outbox;
 use crate::store::headers_json;
@@ -41,6 +46,12 @@ pub enum EventError {
         /// The limit.
         max: usize,
     },
+    /// It would expire before it is due, so nobody would ever get it.
+    #[error("an event to {topic} would expire before its time has come")]
+    ExpiresBeforeDue {
+        /// Where the event goes.
+        topic: String,
+    },
 }
 
 /// An event to be written into the outbox. It is published after the transaction has committed, and never if it has not.
@@ -61,6 +72,8 @@ pub struct Event {
     payload: Option<Bytes>,
     headers: Headers,
     cause: Option<Message>,
+    deliver: Option<When>,
+    expires: Option<When>,
 }
 
 impl Event {
@@ -73,6 +86,8 @@ impl Event {
             payload: None,
             headers: Headers::new(),
             cause: None,
+            deliver: None,
+            expires: None,
         }
     }
 
@@ -94,8 +109,8 @@ impl Event {
         self
     }
 
-    /// A header of the published message. `ce_type`, `ce_source`, `traceparent` and `content-type` replace what the relay
-    /// would write itself.
+    /// A header of the published message. `ce_type`, `ce_source`, `correlation-id`, `traceparent` and `content-type` replace what
+    /// would be written otherwise.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> Self {
         self.headers.push(name, Some(value.into()));
         self
@@ -104,6 +119,51 @@ impl Event {
     /// The CloudEvents type. Default: the topic.
     pub fn event_type(self, name: impl Into<String>) -> Self {
         self.header("ce_type", name.into())
+    }
+
+    /// The CloudEvents source. Default: that of the relay.
+    pub fn event_source(self, source: impl Into<String>) -> Self {
+        self.header("ce_source", source.into())
+    }
+
+    /// The id of the business process that this event belongs to: the header `correlation-id`. Default: that of the message
+    /// that caused it, if it has one.
+    pub fn correlation_id(self, id: impl Into<String>) -> Self {
+        self.header(CORRELATION_ID, id.into())
+    }
+
+    /// Publishes it so long after it was written, by the clock of this process, and not before. Later events of its topic and
+    /// key wait for it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use oncebox::Event;
+    ///
+    /// let reminder = Event::to("invoice.remind").key("4711").delay(Duration::from_secs(14 * 86_400));
+    /// ```
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.deliver = Some(When::In(delay));
+        self
+    }
+
+    /// As [`Event::delay`], with the time itself.
+    pub fn deliver_at(mut self, time: SystemTime) -> Self {
+        self.deliver = Some(When::At(time));
+        self
+    }
+
+    /// After this time it is of no use: if it was not published by then, it is parked instead. Receivers find the time in the
+    /// header `ce_expirytime`.
+    pub fn expires_at(mut self, time: SystemTime) -> Self {
+        self.expires = Some(When::At(time));
+        self
+    }
+
+    /// As [`Event::expires_at`], so long after it was written.
+    pub fn expires_in(mut self, duration: Duration) -> Self {
+        self.expires = Some(When::In(duration));
+        self
     }
 
     /// The message that this event follows from. Handlers of single messages need not say it.
@@ -142,16 +202,16 @@ impl Event {
         if let Some((what, len, max)) = sizes.into_iter().find(|(_, len, max)| len > max) {
             return Err(EventError::TooLarge { what, topic: self.topic.clone(), len, max });
         }
-        let cause = call::cause(self.cause.as_ref());
-        let traced = cause.traceparent.filter(|_| self.headers.last("traceparent").is_none());
-        let headers = match traced {
-            None => headers_json::compact(&self.headers),
-            Some(traceparent) => {
-                let mut headers = self.headers.clone();
-                headers.push("traceparent", Some(traceparent.into()));
-                headers_json::compact(&headers)
-            }
-        };
+        let now = SystemTime::now();
+        let deliver_at_ms = self.deliver.map(|when| when.as_ms(now));
+        let expires_at_ms = self.expires.map(|when| when.as_ms(now));
+        if let (Some(due), Some(expiry)) = (deliver_at_ms, expires_at_ms)
+            && expiry <= due
+        {
+            return Err(EventError::ExpiresBeforeDue { topic: self.topic.clone() });
+        }
+        let mut cause = call::cause(self.cause.as_ref());
+        let headers = self.headers_json(&mut cause, expires_at_ms);
         Ok(EventRow {
             id: self.id,
             topic: &self.topic,
@@ -161,7 +221,27 @@ impl Event {
             consumer: cause.consumer,
             tenant: cause.tenant,
             causation_id: cause.message_id,
+            deliver_at_ms,
         })
+    }
+
+    /// Its own headers, and those that follow from its cause and its expiry where it has none of that name.
+    fn headers_json(&self, cause: &mut Cause, expires_at_ms: Option<i64>) -> String {
+        let further = [
+            ("traceparent", cause.traceparent.take()),
+            (CORRELATION_ID, cause.correlation_id.take()),
+            (EXPIRY, expires_at_ms.map(to_rfc3339)),
+        ];
+        if further.iter().all(|(_, value)| value.is_none()) {
+            return headers_json::compact(&self.headers);
+        }
+        let mut headers = self.headers.clone();
+        for (name, value) in further {
+            if let Some(value) = value.filter(|_| self.headers.last(name).is_none()) {
+                headers.push(name, Some(value.into()));
+            }
+        }
+        headers_json::compact(&headers)
     }
 }
 
@@ -193,6 +273,8 @@ pub struct EventRow<'a> {
     pub tenant: Option<String>,
     /// The id of the message that caused it: with consumer and tenant, its receipt.
     pub causation_id: Option<String>,
+    /// Not to be published before this time, in milliseconds since 1970.
+    pub deliver_at_ms: Option<i64>,
 }
 
 /// Writes events into the outbox from inside a transaction.
@@ -225,71 +307,4 @@ pub async fn emit_all<S: Outbox>(conn: &mut S::Conn, events: &[Event]) -> Result
     S::write_events(conn, &rows).await?;
     wake::events_written();
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::message::Record;
-    use crate::names::{ConsumerName, MessageId, Tenant};
-
-    fn message(traceparent: Option<&str>) -> Message {
-        let mut record = Record::at("orders", 0, 7);
-        if let Some(value) = traceparent {
-            record.headers.push("traceparent", Some(value.to_owned().into()));
-        }
-        let id = MessageId::new("order-7").unwrap_or_else(|e| panic!("{e}"));
-        Message::new(id, Tenant::none(), record)
-    }
-
-    #[test]
-    fn what_cannot_be_a_topic_is_refused() {
-        for topic in ["", ".", "..", "a b", "ä", "a/b", &"x".repeat(250)] {
-            assert!(Event::to(topic).row().is_err(), "{topic:?}");
-        }
-        for topic in ["a", "a.b_c-d9", &"x".repeat(249)] {
-            assert!(Event::to(topic).row().is_ok(), "{topic:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_too_large_is_refused() {
-        let error = Event::to("t").key(vec![0; MAX_EVENT_KEY_BYTES + 1]).row().unwrap_err();
-        assert_eq!(error.to_string(), "the key of an event to t has 65537 bytes, more than 65536");
-    }
-
-    #[test]
-    fn json_says_what_it_is_unless_told_otherwise() {
-        let event = Event::to("t").json(&1).unwrap();
-        assert_eq!(event.row().unwrap().headers, r#"{"content-type":"application/json"}"#);
-        let event = Event::to("t").header("content-type", "text/x").json(&1).unwrap();
-        assert_eq!(event.row().unwrap().headers, r#"{"content-type":"text/x"}"#);
-    }
-
-    #[test]
-    fn a_message_can_be_named_as_the_cause() {
-        let event = Event::to("t").caused_by(&message(Some("00-aa-bb-01")));
-        let row = event.row().unwrap();
-        assert_eq!(row.causation_id.as_deref(), Some("order-7"));
-        assert_eq!(row.consumer, None, "nobody's handler runs");
-        assert_eq!(row.headers, r#"{"traceparent":"00-aa-bb-01"}"#);
-        let own = Event::to("t").header("traceparent", "mine").caused_by(&message(Some("theirs")));
-        assert_eq!(own.row().unwrap().headers, r#"{"traceparent":"mine"}"#);
-    }
-
-    #[tokio::test]
-    async fn the_message_being_handled_is_the_cause() {
-        let consumer = ConsumerName::new("billing").unwrap();
-        let work = async {
-            let before = Event::to("t").row().unwrap().causation_id;
-            call::set_message(&message(None));
-            assert!(call::note_events_written());
-            (before, Event::to("t").row().unwrap().consumer, Event::to("t").row().unwrap().causation_id)
-        };
-        let ((before, emitter, after), events) = call::scope(&consumer, work).await;
-        assert!(events);
-        assert_eq!(before, None);
-        assert_eq!((emitter.as_deref(), after.as_deref()), (Some("billing"), Some("order-7")));
-        assert!(!call::note_events_written(), "outside there is nobody to note it");
-    }
 }

@@ -3,6 +3,7 @@
 mod event;
 mod relay;
 mod sink;
+mod time;
 pub(crate) mod wake;
 
 pub use crate::inbox::call::current_consumer;

@@ -11,6 +11,7 @@ mod dispatch;
 mod housekeeping;
 mod leases;
 mod routes;
+mod timing;
 mod unit;
 
 use std::fmt;

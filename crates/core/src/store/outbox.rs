@@ -3,7 +3,7 @@
 //! The outbox is a table in the application's database. An event is *pending* until the sink has confirmed it; then its row
 //! is removed, or kept as *published* for a while. An event whose delivery failed is *held* until its next try, and holds
 //! back the later events of its topic and key; one that can never be delivered is *parked* for an operator and holds back
-//! nothing.
+//! nothing. An event may be *delayed*: until its time it is held too, by the relay that finds it, and is nobody's failure.
 //!
 //! A relay never keeps a cursor: a transaction that commits late may hold a lower number than one that was published
 //! already. What is to be published is what is still pending.
@@ -60,6 +60,8 @@ pub struct StoredEvent {
     pub headers: Headers,
     /// When it was written, in milliseconds since 1970.
     pub created_at_ms: i64,
+    /// It is not published before this time, in milliseconds since 1970.
+    pub deliver_at_ms: Option<i64>,
     /// The id of the message that caused it.
     pub causation_id: Option<String>,
     /// How often its delivery has failed.
@@ -76,14 +78,15 @@ impl StoredEvent {
     }
 }
 
-/// A delivery that failed and will be tried again.
+/// An event that has to wait: its delivery failed and will be tried again, or it was not tried yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldEvent {
     /// Which event.
     pub seq: i64,
     /// How long to wait, by the database's clock.
     pub delay: Duration,
-    /// Why. `None`: it was not tried, because it waits behind an earlier event of its key; its attempts stay as they are.
+    /// Why. `None`: it was not tried, because it waits behind an earlier event of its key, or because its time has not come; its
+    /// attempts stay as they are.
     pub error: Option<String>,
 }
 
@@ -154,6 +157,9 @@ pub trait Outbox: Store {
         bounds: BatchBounds,
     ) -> impl Future<Output = StoreResult<Vec<StoredEvent>>> + Send;
 
+    /// The database's clock, in milliseconds since 1970: what tells whether a delayed event is due, or an event has expired.
+    fn clock_ms(&self) -> impl Future<Output = StoreResult<i64>> + Send;
+
     /// Writes down what became of the deliveries of a batch, in one transaction.
     fn record_deliveries(&self, deliveries: &Deliveries) -> impl Future<Output = StoreResult<()>> + Send;
 }
@@ -163,7 +169,9 @@ pub trait Outbox: Store {
 pub enum EventState {
     /// Waits to be published.
     Pending,
-    /// Its delivery failed; it waits for its next try, or behind one that does.
+    /// Its time has not come.
+    Delayed,
+    /// Its delivery failed; it waits for its next try, or behind one that does, or behind a delayed one.
     Held,
     /// Given up, until an operator retries or drops it.
     Parked,
@@ -177,6 +185,7 @@ impl EventState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
+            Self::Delayed => "delayed",
             Self::Held => "held",
             Self::Parked => "parked",
             Self::Published => "published",
@@ -197,7 +206,7 @@ pub struct OutboxEntry {
     pub tenant: Option<String>,
     /// Where it stands.
     pub state: EventState,
-    /// Since when (published, parked) or until when (held), in milliseconds since 1970.
+    /// Since when (published, parked) or until when (held, delayed), in milliseconds since 1970.
     pub state_at_ms: Option<i64>,
     /// Why the last delivery failed.
     pub error: Option<String>,
@@ -238,11 +247,14 @@ pub struct ShardStatus {
 /// What `oncebox status` shows of the outbox. Counts stop at the cap given to [`Status::status`](super::Status::status).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutboxStatus {
-    /// Events that wait to be published, held ones included.
+    /// Events that wait to be published, delayed and held ones included.
     pub pending: u64,
-    /// The age of the oldest of them.
+    /// The age of the oldest of them that is due, counted from when it was written, or from its time if it was delayed. What waits
+    /// behind another of its key is as old as that one.
     pub oldest: Option<Duration>,
-    /// Those of them whose delivery failed, or that wait behind one that did.
+    /// Those of them that a relay holds because their time has not come.
+    pub delayed: u64,
+    /// Those of them whose delivery failed, or that wait behind one that did, or behind a delayed one.
     pub held: u64,
     /// Events that were given up.
     pub parked: u64,
@@ -274,7 +286,8 @@ pub trait OutboxAdmin: Outbox + Admin {
     /// Events by filter, ordered by `seq`.
     fn events(&self, filter: &EventFilter) -> impl Future<Output = StoreResult<Vec<OutboxEntry>>> + Send;
 
-    /// Makes parked and held events pending again, at once; returns how many. Others are left alone.
+    /// Makes parked and held events pending again, at once; returns how many. Others are left alone. Delayed ones too, unless the
+    /// filter asks for that state: then their time has come.
     fn retry_events(&self, filter: &EventFilter) -> impl Future<Output = StoreResult<u64>> + Send;
 
     /// Removes events for good, whatever their state; returns how many.

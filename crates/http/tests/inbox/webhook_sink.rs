@@ -23,6 +23,7 @@ fn event(payload: Option<&'static str>) -> OutgoingEvent {
         payload: payload.map(Bytes::from),
         headers: Headers::new(),
         created_at_ms: 1_700_000_000_000,
+        deliver_at_ms: None,
         causation_id: None,
         attempts: 0,
     };

@@ -1,13 +1,16 @@
 //! Events of a handler.
 
+use std::time::SystemTime;
+
 use mongodb::bson::{Bson, Document};
 use oncebox_core::message::Message;
 use oncebox_core::outbox::Event;
 use oncebox_sql::PayloadKind;
 
 use super::json::{self, AsJson};
-use super::operation::{Emission, is_payload};
+use super::operation::{Due, Emission, is_payload};
 use super::template::Template;
+use super::typed::Type;
 
 impl Emission {
     /// The event for this row. The error is the reason to reject its message.
@@ -29,6 +32,15 @@ impl Emission {
                 event = event.header(name.as_str(), value);
             }
         }
+        match &self.due {
+            None => {}
+            Some(Due::After(delay)) => event = event.delay(*delay),
+            Some(Due::At(time)) => {
+                if let Some(time) = date(time, row)? {
+                    event = event.deliver_at(time);
+                }
+            }
+        }
         match (&self.payload, message) {
             (None, _) => Ok(event),
             // As it came, byte by byte.
@@ -48,6 +60,15 @@ impl Emission {
 
     fn has_content_type(&self) -> bool {
         self.headers.iter().any(|(name, _)| name == "content-type")
+    }
+}
+
+/// What is filled in as a time; nothing for null.
+fn date(template: &Template, row: &Document) -> Result<Option<SystemTime>, String> {
+    let time = Type::Date.convert(&template.fill(row)?);
+    match time.map_err(|why| format!("the deliver_at of an event: {why}"))? {
+        Bson::DateTime(time) => Ok(Some(time.to_system_time())),
+        _ => Ok(None),
     }
 }
 

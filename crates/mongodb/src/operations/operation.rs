@@ -1,5 +1,7 @@
 //! An operation of the configuration, understood.
 
+use std::time::Duration;
+
 use mongodb::bson::{Bson, Document};
 use oncebox_core::outbox::check_topic;
 use oncebox_sql::{Param, PayloadKind, RowRule, suggest};
@@ -49,6 +51,16 @@ pub(super) struct Emission {
     pub(super) key: Option<Template>,
     pub(super) payload: Option<Template>,
     pub(super) headers: Vec<(String, Template)>,
+    pub(super) due: Option<Due>,
+}
+
+/// When an event is published, if not at once.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Due {
+    /// At this time.
+    At(Template),
+    /// So long after it was written.
+    After(Duration),
 }
 
 /// Where an operation stands in the configuration.
@@ -140,7 +152,10 @@ impl Operation {
                 with.visit(&mut see);
             }
             Action::Delete { filter, .. } => filter.visit(&mut see),
-            Action::Emit(Emission { key, payload, headers, .. }) => {
+            Action::Emit(Emission { key, payload, headers, due, .. }) => {
+                if let Some(Due::At(time)) = due {
+                    time.visit(&mut see);
+                }
                 key.iter().chain(payload).for_each(|template| template.visit(&mut see));
                 headers.iter().for_each(|(_, template)| template.visit(&mut see));
             }
@@ -297,7 +312,25 @@ impl Reader {
                 Vec::new()
             }
         };
-        Emission { topic: String::new(), key, payload, headers }
+        Emission { topic: String::new(), key, payload, headers, due: self.due() }
+    }
+
+    fn due(&mut self) -> Option<Due> {
+        let at =
+            self.take("deliver_at").map(|at| self.compiler.at("deliver_at", |compiler| compiler.data(&at)));
+        let delay = self.take("delay");
+        if let (Some(_), Some(_)) = (&at, &delay) {
+            let both = "`delay` and `deliver_at` both say when";
+            self.compiler.at("delay", |compiler| compiler.report(both, "write one of them"));
+            return None;
+        }
+        let Some(delay) = delay else { return at.map(Due::At) };
+        let known = delay.as_str().and_then(|text| humantime::parse_duration(text).ok());
+        if known.is_none() {
+            self.compiler
+                .at("delay", |compiler| compiler.report("this is not a duration", "write \"90s\" or \"1h\""));
+        }
+        known.map(Due::After)
     }
 
     fn many(&mut self) -> bool {

@@ -343,6 +343,9 @@ fn what_is_wrong_is_said_with_its_place_and_a_way_out() {
         (r#"{"insert": "t", "document": {}, "messages": []}"#, "messages: this key is not known"),
         (r#"{"emit": "a b"}"#, "emit: \"a b\" is not a topic"),
         (r#"{"emit": "t", "headers": 1}"#, "headers: this is not a table"),
+        (r#"{"emit": "t", "delay": "soon"}"#, "delay: this is not a duration"),
+        (r#"{"emit": "t", "delay": 5}"#, "delay: this is not a duration"),
+        (r#"{"emit": "t", "delay": "1h", "deliver_at": ":payload.at"}"#, "both say when"),
     ] {
         let said = said(operation, EACH);
         assert_eq!(said.len(), 1, "{operation}: {said:?}");

@@ -18,7 +18,7 @@ use super::{
 use crate::classify::Context;
 use crate::position::whole;
 use crate::rerun::rerun;
-use crate::store::{MongoStore, hello};
+use crate::store::{MongoStore, server_now};
 use crate::time::{date, milliseconds};
 use crate::tx::MongoTx;
 
@@ -60,7 +60,7 @@ fn entry(found: &Found, document: &RawDocumentBuf) -> OutboxEntry {
     }
 }
 
-/// Makes parked and held events pending again. Their attempts begin anew, so that a sink that gives up after some does not do
+/// Makes parked and held events pending again, or delayed ones if they are asked for. Their attempts begin anew, so that a sink that gives up after some does not do
 /// so at once. What waits behind another goes with it.
 pub(super) async fn retry_events(store: &MongoStore, filter: &EventFilter) -> StoreResult<u64> {
     let retried = rerun(store, || retry_once(store, filter)).await?;
@@ -84,18 +84,24 @@ async fn retry_once(store: &MongoStore, filter: &EventFilter) -> StoreResult<u64
 
 async fn retry(tx: &mut MongoTx, filter: &EventFilter) -> Result<u64> {
     let asked = in_state(filter.state);
-    let stands = |state: EventState| asked(state) && matches!(state, EventState::Held | EventState::Parked);
+    let send_now = filter.state == Some(EventState::Delayed);
+    let stands = |state: EventState| {
+        asked(state) && (send_now || matches!(state, EventState::Held | EventState::Parked))
+    };
     let found = matching(tx, filter, stands).await?;
     let seqs: Vec<i64> = found.iter().map(|found| found.seq).collect();
     let mut retried = 0;
     for part in seqs.chunks(COMMAND_NUMBERS) {
         let has_time = doc! { "$and": [{ "$eq": ["$state", HELD] }, { "$lt": ["$held_until", behind()] }] };
-        let set = doc! {
+        let mut set = doc! {
             "attempts": 0,
             "parked_at": Bson::Null,
             "held_until": { "$cond": [has_time, "$$NOW", "$held_until"] },
             "state": { "$cond": [{ "$eq": ["$state", PARKED] }, READY, "$state"] },
         };
+        if send_now {
+            set.insert("deliver_at", "$$NOW");
+        }
         retried += change(tx, doc! { "_id": { "$in": numbers(part) } }, set).await?;
     }
     Ok(retried)
@@ -161,7 +167,8 @@ async fn matching(
             doc! { "$sort": { "_id": 1 } },
             doc! { "$limit": read::limit(page) },
             doc! { "$project": {
-                "state": 1, "topic": 1, "key": 1, "held_until": 1, "parked_at": 1, "published_at": 1, "now": "$$NOW",
+                "state": 1, "topic": 1, "key": 1, "held_until": 1, "parked_at": 1, "published_at": 1, "deliver_at": 1,
+                "now": "$$NOW",
             } },
         ];
         let documents: Vec<Document> = fetch(tx, pipeline).await?;
@@ -196,6 +203,8 @@ fn of_document(document: &Document, until: impl Fn(&Option<HeldKey>) -> Option<D
     let (state, at, key) = match document.get_str("state").unwrap_or_default() {
         PUBLISHED => (EventState::Published, at("published_at"), None),
         PARKED => (EventState::Parked, at("parked_at"), None),
+        // Its key too: others may wait for it.
+        _ if at("deliver_at") > at("now") => (EventState::Delayed, at("deliver_at"), HeldKey::of(document)),
         HELD => {
             let key = HeldKey::of(document);
             let until = until(&key);
@@ -228,6 +237,10 @@ fn conditions(filter: &EventFilter, after: i64) -> Document {
         Some(EventState::Pending) => {
             conditions.insert("state", doc! { "$in": [READY, HELD] });
         }
+        Some(EventState::Delayed) => {
+            conditions.insert("state", doc! { "$in": [READY, HELD] });
+            conditions.insert("deliver_at", doc! { "$type": "date" });
+        }
         Some(EventState::Held) => {
             conditions.insert("state", HELD);
         }
@@ -256,7 +269,7 @@ const FORGET_AFTER_MS: i64 = 24 * 60 * 60 * 1000;
 /// Removes what was published long enough ago; forgets relays that are gone and rows of sweeps whose window is over.
 pub(super) async fn purge_published(store: &MongoStore, keep: Duration) -> StoreResult<u64> {
     let doing = "purging events";
-    let now = store.patiently(doing, server_now(store)).await?;
+    let now = store.patiently(doing, server_now(store, doing)).await?;
     let over = |ms: i64| doc! { "$lte": date(now - ms) };
     let old = doc! { "state": PUBLISHED, "published_at": over(milliseconds(keep)) };
     let purged = remove(store, OUTBOX, "published_at", &old, doing).await?;
@@ -265,12 +278,6 @@ pub(super) async fn purge_published(store: &MongoStore, keep: Duration) -> Store
     remove(store, RELAYS, "seen_until", &doc! { "seen_until": over(FORGET_AFTER_MS) }, doing).await?;
     free_left_behind(store).await?;
     Ok(purged)
-}
-
-/// The clock of the server, in milliseconds since 1970.
-async fn server_now(store: &MongoStore) -> StoreResult<i64> {
-    let hello = hello(store).await?;
-    Ok(hello.get_datetime("localTime").map_or(0, |at| at.timestamp_millis()))
 }
 
 /// Removes what matches, in bounded steps; what has changed meanwhile stays.

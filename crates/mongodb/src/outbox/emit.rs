@@ -60,6 +60,7 @@ fn document(event: &EventRow<'_>, at: DateTime) -> StoreResult<Document> {
         "payload": binary(event.payload),
         "headers": &event.headers,
         "created_at": at,
+        "deliver_at": event.deliver_at_ms.map(date),
         "consumer": &event.consumer,
         "tenant": &event.tenant,
         "causation_id": &event.causation_id,

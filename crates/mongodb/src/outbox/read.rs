@@ -20,7 +20,7 @@ use super::{HELD, ONE_ANSWER, OUTBOX, PARKED, READY, change, numbers, shard, sha
 use crate::classify::Context;
 use crate::position::whole;
 use crate::rerun::rerun;
-use crate::store::MongoStore;
+use crate::store::{MongoStore, server_now};
 use crate::tx::MongoTx;
 
 /// More topics than this are not looked at in one go, and so many in one command.
@@ -109,6 +109,11 @@ where
     let outbox = database.collection::<Document>(OUTBOX);
     let found = outbox.aggregate(pipeline).batch_size(ONE_ANSWER).with_type::<T>().await?;
     found.try_collect().await
+}
+
+/// The database's clock.
+pub(super) async fn clock_ms(store: &MongoStore) -> StoreResult<i64> {
+    server_now(store, "reading the clock").await
 }
 
 /// What to read.
@@ -253,6 +258,7 @@ pub(super) type Unfit = &'static str;
 const UNREADABLE: Unfit = "its headers are neither a JSON object of texts nor an array of [name, text]";
 const NO_ID: Unfit = "its id is not a UUID";
 const NO_BYTES: Unfit = "its key or its payload is neither binary nor null";
+const NO_TIME: Unfit = "its deliver_at is neither a date nor null";
 
 /// The event of a document.
 pub(super) fn event(document: &RawDocument, topic: &Arc<str>) -> (StoredEvent, Option<Unfit>) {
@@ -260,11 +266,13 @@ pub(super) fn event(document: &RawDocument, topic: &Arc<str>) -> (StoredEvent, O
     let id = text("id").and_then(|id| id.parse::<Uuid>().ok());
     let headers = headers_json::from_either(text("headers").unwrap_or_default());
     let (key, payload) = (bytes(document, "key"), bytes(document, "payload"));
+    let deliver_at = time(document, "deliver_at");
     let unfit = headers
         .is_none()
         .then_some(UNREADABLE)
         .or(id.is_none().then_some(NO_ID))
-        .or((key.is_err() || payload.is_err()).then_some(NO_BYTES));
+        .or((key.is_err() || payload.is_err()).then_some(NO_BYTES))
+        .or(deliver_at.is_err().then_some(NO_TIME));
     let event = StoredEvent {
         seq: number(document, "_id").unwrap_or_default(),
         id: id.unwrap_or_default(),
@@ -273,6 +281,7 @@ pub(super) fn event(document: &RawDocument, topic: &Arc<str>) -> (StoredEvent, O
         payload: payload.unwrap_or_default(),
         headers: headers.unwrap_or_default(),
         created_at_ms: document.get_datetime("created_at").map_or(0, DateTime::timestamp_millis),
+        deliver_at_ms: deliver_at.unwrap_or_default(),
         causation_id: text("causation_id").map(str::to_owned),
         attempts: number(document, "attempts").and_then(|n| u32::try_from(n).ok()).unwrap_or_default(),
     };
@@ -285,6 +294,15 @@ pub(super) fn number(document: &RawDocument, name: &str) -> Option<i64> {
         RawBsonRef::Int64(n) => Some(n),
         RawBsonRef::Int32(n) => Some(i64::from(n)),
         _ => None,
+    }
+}
+
+/// Neither a date nor nothing is an error.
+fn time(document: &RawDocument, name: &str) -> std::result::Result<Option<i64>, ()> {
+    match document.get(name) {
+        Ok(None | Some(RawBsonRef::Null)) => Ok(None),
+        Ok(Some(RawBsonRef::DateTime(at))) => Ok(Some(at.timestamp_millis())),
+        _ => Err(()),
     }
 }
 

@@ -336,10 +336,36 @@ async fn events_go_into_the_outbox() -> Verdict {
     assert_eq!(text(&events[0], "causation_id"), "m-1");
     assert_eq!(text(&events[1], "payload"), payload, "byte by byte");
 
+    let bad = r#"{"emit": "t", "deliver_at": ":payload.sku"}"#;
+    let handler = shop.each(&[bad]).await?;
+    let failure = shop.apply(&handler, &messages[..1]).await.unwrap_err();
+    assert!(is_rejected(&failure) && failure.error.to_string().contains("deliver_at"), "{}", failure.error);
+
     let bad = r#"{"emit": "t", "key": ":payload"}"#;
     let handler = shop.each(&[bad]).await?;
     let failure = shop.apply(&handler, &messages[..1]).await.unwrap_err();
     assert!(is_rejected(&failure), "{}", failure.error);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_can_be_delayed() -> Verdict {
+    let shop = Shop::open().await?;
+    let hour = r#"{"emit": "reminders", "delay": "1h"}"#;
+    let text = r#"{"emit": "reminders", "deliver_at": ":payload.at"}"#;
+    let date = r#"{"emit": "reminders", "deliver_at": {"$date": ":payload.at"}}"#;
+    let null = r#"{"emit": "reminders", "deliver_at": ":payload.none"}"#;
+    let handler = shop.each(&[hour, text, date, null]).await?;
+    let messages = [message("m-1", r#"{"at": "2026-01-02T03:04:05.678Z"}"#)];
+    shop.apply(&handler, &messages).await.map_err(|failure| failure.error)?;
+    let events = shop.all("oncebox_outbox").await?;
+    let times: Vec<Option<i64>> = events
+        .iter()
+        .map(|event| event.get_datetime("deliver_at").ok().map(|at| at.timestamp_millis()))
+        .collect();
+    let delay = times[0].unwrap() - events[0].get_datetime("created_at")?.timestamp_millis();
+    assert!((3_500_000..3_700_000).contains(&delay), "{delay}");
+    assert_eq!(times[1..], [Some(1_767_323_045_678), Some(1_767_323_045_678), None]);
     Ok(())
 }
 

@@ -160,8 +160,8 @@ async fn documents_that_are_no_events_are_parked() {
     let temporary = database().await;
     let store = temporary.store();
     let relay = HandRelay::start(&store).await;
-    let first = draw(&store, 5).await;
-    let written = (first..).zip(["[1]", "no JSON", "{\"n\": 1}", "{}", "{}"]).map(|(seq, headers)| {
+    let first = draw(&store, 6).await;
+    let written = (first..).zip(["[1]", "no JSON", "{\"n\": 1}", "{}", "{}", "{}"]).map(|(seq, headers)| {
         let mut event = plain(seq, "t", Some("k"), "x");
         event.insert("headers", headers);
         event
@@ -169,6 +169,7 @@ async fn documents_that_are_no_events_are_parked() {
     let mut written: Vec<Document> = written.collect();
     written[3].insert("id", "no UUID");
     written[4].insert("payload", "text");
+    written[5].insert("deliver_at", "tomorrow");
     outbox(&store).insert_many(written).bypass_document_validation(true).await.unwrap();
     // Also behind one that is held.
     relay.hold(first, HOUR).await;
@@ -179,8 +180,8 @@ async fn documents_that_are_no_events_are_parked() {
     let parked = EventFilter { state: Some(EventState::Parked), ..every() };
     let parked = store.events(&parked).await.unwrap();
     let errors: Vec<&str> = parked.iter().map(|entry| entry.error.as_deref().unwrap()).collect();
-    let expected = ["headers", "headers", "id", "payload"];
-    assert_eq!(errors.len(), 4);
+    let expected = ["headers", "headers", "id", "payload", "deliver_at"];
+    assert_eq!(errors.len(), 5);
     assert!(errors.iter().zip(expected).all(|(error, part)| error.contains(part)), "{errors:?}");
     relay.publish(good).await;
     assert!(store.ready(&relay.shards()).await.unwrap().is_empty());

@@ -25,14 +25,26 @@ macro_rules! until {
     };
 }
 
+/// Whether the time of an event has not come.
+macro_rules! is_early {
+    () => {
+        "COALESCE(o.deliver_at > UTC_TIMESTAMP(6), FALSE)"
+    };
+}
+
 const LIST: &str = concat!(
     "SELECT ",
     event_columns!(),
     ", o.topic, o.consumer, o.tenant, o.error, \
      CASE WHEN o.published_at IS NOT NULL THEN 'published' WHEN o.parked_at IS NOT NULL THEN 'parked' WHEN ",
+    is_early!(),
+    " THEN 'delayed' WHEN ",
     until!(),
     " > UTC_TIMESTAMP(6) THEN 'held' ELSE 'pending' END AS state, \
-     TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', COALESCE(o.published_at, o.parked_at, NULLIF(",
+     TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', COALESCE(o.published_at, o.parked_at, \
+     IF(",
+    is_early!(),
+    ", o.deliver_at, NULL), NULLIF(",
     until!(),
     ", ",
     behind!(),
@@ -48,26 +60,36 @@ pub(super) async fn events(store: &MysqlStore, filter: &EventFilter) -> StoreRes
     rows.iter().map(read::entry).collect::<sqlx::Result<_>>().context(doing)
 }
 
-/// Parked, or held beyond now.
-const STANDS: &str =
-    concat!(" AND o.published_at IS NULL AND (o.parked_at IS NOT NULL OR ", until!(), " > UTC_TIMESTAMP(6))");
+/// Parked, or held beyond now and not for its time.
+const STANDS: &str = concat!(
+    " AND o.published_at IS NULL AND (o.parked_at IS NOT NULL OR ",
+    until!(),
+    " > UTC_TIMESTAMP(6) AND NOT ",
+    is_early!(),
+    ")"
+);
 
-/// Makes parked and held events pending again. Their attempts begin anew, so that a sink that gives up after some does not do
+/// Makes parked and held events pending again, or delayed ones if they are asked for. Their attempts begin anew, so that a sink that gives up after some does not do
 /// so at once. What waits behind another goes with it.
 pub(super) async fn retry_events(store: &MysqlStore, filter: &EventFilter) -> StoreResult<u64> {
     let doing = "retrying events";
     let mut txn = store.begin_aside().await?;
-    let (seqs, _) = lock(&mut txn, filter, STANDS).await.context(doing)?;
+    let (further, also) = match filter.state {
+        Some(EventState::Delayed) => ("", "o.deliver_at = UTC_TIMESTAMP(6), "),
+        _ => (STANDS, ""),
+    };
+    let (seqs, _) = lock(&mut txn, filter, further).await.context(doing)?;
     let mut retried = 0;
     for part in seqs.chunks(STATEMENT_NUMBERS) {
         let sql = format!(
             concat!(
-                "UPDATE {} SET o.attempts = 0, o.parked_at = NULL, \
+                "UPDATE {} SET {also}o.attempts = 0, o.parked_at = NULL, \
                      o.held_until = IF(o.held_until < ",
                 behind!(),
                 ", UTC_TIMESTAMP(6), o.held_until)"
             ),
-            events_by_seq(part)
+            events_by_seq(part),
+            also = also
         );
         retried += change(&mut txn, sql).await.context(doing)?;
     }
@@ -141,12 +163,17 @@ fn in_state(state: Option<EventState>) -> &'static str {
         Some(EventState::Pending) => concat!(
             " AND o.published_at IS NULL AND o.parked_at IS NULL AND (o.held_until IS NULL OR ",
             until!(),
-            " <= UTC_TIMESTAMP(6))"
+            " <= UTC_TIMESTAMP(6)) AND NOT ",
+            is_early!()
         ),
+        Some(EventState::Delayed) => {
+            concat!(" AND o.published_at IS NULL AND o.parked_at IS NULL AND ", is_early!())
+        }
         Some(EventState::Held) => concat!(
             " AND o.published_at IS NULL AND o.parked_at IS NULL AND ",
             until!(),
-            " > UTC_TIMESTAMP(6)"
+            " > UTC_TIMESTAMP(6) AND NOT ",
+            is_early!()
         ),
         Some(EventState::Parked) => " AND o.published_at IS NULL AND o.parked_at IS NOT NULL",
         Some(EventState::Published) => " AND o.published_at IS NOT NULL",

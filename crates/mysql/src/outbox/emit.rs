@@ -10,6 +10,7 @@ use super::change;
 use crate::classify::Context;
 use crate::quote::{push_bytes, push_text};
 use crate::store::MysqlStore;
+use crate::time::{LAST_MS, from_ms};
 
 impl Emit<MysqlStore> for MySqlConnection {
     async fn emit(&mut self, event: Event) -> Result<Uuid, Error> {
@@ -25,11 +26,15 @@ impl Emit<MysqlStore> for MySqlConnection {
 /// The longest message of events. One event that is longer goes alone, and not as text: digits take twice its bytes.
 const MESSAGE_BYTES: usize = 512 * 1024;
 
-const WRITE: &str =
-    "INSERT INTO oncebox_outbox (id, topic, `key`, payload, headers, consumer, tenant, causation_id) VALUES ";
+const WRITE: &str = "INSERT INTO oncebox_outbox \
+     (id, topic, `key`, payload, headers, consumer, tenant, causation_id, deliver_at) VALUES ";
 
-const WRITE_LARGE: &str = "INSERT INTO oncebox_outbox (id, topic, `key`, payload, headers, consumer, tenant, causation_id) \
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+const WRITE_LARGE: &str = concat!(
+    "INSERT INTO oncebox_outbox (id, topic, `key`, payload, headers, consumer, tenant, causation_id, deliver_at) \
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ",
+    from_ms!("?"),
+    ")"
+);
 
 /// Writes events in their order: the numbers of the rows of one statement ascend.
 pub(super) async fn write_events(conn: &mut MySqlConnection, events: &[EventRow<'_>]) -> StoreResult<()> {
@@ -67,6 +72,7 @@ async fn write_large(conn: &mut MySqlConnection, event: &EventRow<'_>) -> StoreR
         .bind(&event.consumer)
         .bind(&event.tenant)
         .bind(&event.causation_id)
+        .bind(event.deliver_at_ms)
         .execute(conn)
         .await
         .context_of_user(&doing)?;
@@ -74,7 +80,7 @@ async fn write_large(conn: &mut MySqlConnection, event: &EventRow<'_>) -> StoreR
 }
 
 fn text_bytes(event: &EventRow<'_>) -> usize {
-    const AROUND: usize = 250;
+    const AROUND: usize = 350;
     let texts = [&event.consumer, &event.tenant, &event.causation_id];
     let texts: usize = texts.iter().map(|text| text.as_deref().map_or(0, str::len)).sum();
     let bytes = event.key.map_or(0, <[u8]>::len) + event.payload.map_or(0, <[u8]>::len);
@@ -100,6 +106,11 @@ fn push_row(sql: &mut String, event: &EventRow<'_>) {
             None => sql.push_str("NULL"),
         }
     }
+    sql.push_str(", ");
+    match event.deliver_at_ms {
+        Some(ms) => sql.push_str(&format!(from_ms!("{}"), ms.min(LAST_MS))),
+        None => sql.push_str("NULL"),
+    }
     sql.push(')');
 }
 
@@ -114,6 +125,7 @@ mod tests {
             consumer: Some("c".repeat(200)),
             tenant: Some(String::new()),
             causation_id: Some("m".repeat(512)),
+            deliver_at_ms: Some(LAST_MS),
             ..event.row().unwrap()
         };
         let mut sql = String::new();

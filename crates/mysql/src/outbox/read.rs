@@ -15,6 +15,7 @@ use super::{STATEMENT_NUMBERS, events_by_seq, fetch, list, shard, waiting};
 use crate::classify::Context;
 use crate::quote::text;
 use crate::store::MysqlStore;
+use crate::time::in_ms;
 use crate::txn::MysqlTxn;
 
 /// The columns that [`event`] reads, by their places.
@@ -23,7 +24,9 @@ macro_rules! event_columns {
         concat!(
             "o.seq, o.id, o.`key`, o.payload, o.headers, ",
             $crate::time::in_ms!("o.created_at"),
-            " AS created_at_ms, o.causation_id, o.attempts, o.shard"
+            " AS created_at_ms, o.causation_id, o.attempts, o.shard, ",
+            $crate::time::in_ms!("o.deliver_at"),
+            " AS deliver_at_ms"
         )
     };
 }
@@ -99,6 +102,15 @@ fn next_due(shard: u16, after: &str) -> String {
          WHERE held_shard = {shard} AND topic > {} ORDER BY topic, held_until LIMIT 1)",
         text(after)
     )
+}
+
+/// The database's clock.
+pub(super) async fn clock_ms(store: &MysqlStore) -> StoreResult<i64> {
+    let doing = "reading the clock";
+    let mut txn = store.begin().await?;
+    let row = store.query(concat!("SELECT ", in_ms!("UTC_TIMESTAMP(6)"))).fetch_one(&mut *txn).await;
+    txn.rollback().await;
+    row.and_then(|row| row.try_get(0)).context(doing)
 }
 
 /// What to read.
@@ -291,6 +303,7 @@ pub(super) fn event(row: &MySqlRow, topic: &Arc<str>) -> sqlx::Result<(StoredEve
         headers: headers.unwrap_or_default(),
         // A date of zeros, which some settings allow, has none.
         created_at_ms: row.try_get::<Option<i64>, _>(5)?.unwrap_or_default(),
+        deliver_at_ms: row.try_get(9)?,
         causation_id: row.try_get(6)?,
         attempts: row.try_get::<i32, _>(7)?.unsigned_abs(),
     };
@@ -309,6 +322,7 @@ pub(super) fn entry(row: &MySqlRow) -> sqlx::Result<OutboxEntry> {
     let state = match row.try_get("state")? {
         "published" => EventState::Published,
         "parked" => EventState::Parked,
+        "delayed" => EventState::Delayed,
         "held" => EventState::Held,
         _ => EventState::Pending,
     };

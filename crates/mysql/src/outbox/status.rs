@@ -7,21 +7,31 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row};
 
 use super::read::{self, At};
+use super::waiting::behind;
 use super::{STATEMENT_PARTS, fetch};
 use crate::quote::text;
 use crate::store::MysqlStore;
 
-const COUNTS: &str = "SELECT \
+const COUNTS: &str = concat!(
+    "SELECT \
      (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_ready) \
          WHERE ready_shard IS NOT NULL LIMIT ?) AS r), \
      (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) \
          WHERE held_shard IS NOT NULL LIMIT ?) AS h), \
-     (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) \
-         WHERE held_shard IS NOT NULL AND held_until > UTC_TIMESTAMP(6) LIMIT ?) AS w), \
+     (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_since) \
+         WHERE waiting_since > UTC_TIMESTAMP(6) LIMIT ?) AS d), \
+     (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_since) \
+         WHERE waiting_since <= UTC_TIMESTAMP(6) AND held_until > UTC_TIMESTAMP(6) LIMIT ?) AS f), \
+     (SELECT COUNT(*) FROM (SELECT held_until FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) \
+         WHERE held_shard IS NOT NULL LIMIT ?) AS b WHERE b.held_until = ",
+    behind!(),
+    "), \
      (SELECT COUNT(*) FROM (SELECT 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_parked) \
          WHERE parked_at IS NOT NULL LIMIT ?) AS p), \
-     (SELECT TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) DIV 1000 FROM ( \
-         SELECT created_at FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) WHERE held_shard IS NOT NULL LIMIT ?) AS o)";
+     (SELECT TIMESTAMPDIFF(MICROSECOND, waiting_since, UTC_TIMESTAMP(6)) DIV 1000 \
+         FROM oncebox_outbox FORCE INDEX (oncebox_outbox_since) WHERE waiting_since <= UTC_TIMESTAMP(6) \
+         ORDER BY waiting_since LIMIT 1)"
+);
 
 const OWNERS: &str = "SELECT s.shard, r.name, s.epoch, \
          TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), s.leased_until) DIV 1000 \
@@ -35,17 +45,18 @@ pub(crate) async fn status(
 ) -> sqlx::Result<OutboxStatus> {
     let cap = cap.max(0);
     let mut counts = store.query(COUNTS);
-    for _ in 0..5 {
+    for _ in 0..6 {
         counts = counts.bind(cap);
     }
     let counts = counts.fetch_one(&mut *conn).await?;
     let count = |at: usize| counts.try_get::<i64, _>(at);
-    let oldest = oldest_ready(conn).await?.max(counts.try_get(4)?);
+    let oldest = oldest_ready(conn).await?.max(counts.try_get(6)?);
     let shards = store.query(OWNERS).fetch_all(conn).await?;
     Ok(OutboxStatus {
         pending: count(0)?.saturating_add(count(1)?).min(cap).unsigned_abs(),
-        held: count(2)?.unsigned_abs(),
-        parked: count(3)?.unsigned_abs(),
+        delayed: count(2)?.unsigned_abs(),
+        held: count(3)?.saturating_add(count(4)?).min(cap).unsigned_abs(),
+        parked: count(5)?.unsigned_abs(),
         // An event may carry the time of a clock that was set back since.
         oldest: oldest.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
         shards: shards.iter().map(shard).collect::<sqlx::Result<_>>()?,
@@ -66,9 +77,11 @@ async fn oldest_ready(conn: &mut MySqlConnection) -> sqlx::Result<Option<i64>> {
     Ok(oldest)
 }
 
+/// One that is early counts from when it was written: that no relay has looked at it is what this is about.
 fn age_of_first(at: &At) -> String {
     format!(
-        "(SELECT TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) DIV 1000 \
+        "(SELECT TIMESTAMPDIFF(MICROSECOND, \
+             IF(deliver_at <= UTC_TIMESTAMP(6), GREATEST(deliver_at, created_at), created_at), UTC_TIMESTAMP(6)) DIV 1000 \
          FROM oncebox_outbox FORCE INDEX (oncebox_outbox_ready) \
          WHERE ready_shard = {} AND topic = {} ORDER BY seq LIMIT 1)",
         at.shard,

@@ -21,10 +21,15 @@ pub(super) fn consumer() -> String {
 
 /// The statement that says which message events follow from. Each value is an expression.
 pub(super) fn tell_cause(consumer: &str, id: &str, tenant: &str, headers: &str) -> String {
+    let header = |name: &str| {
+        let value = format!("JSON_EXTRACT({headers}, '$.\"{name}\"')");
+        format!("IF(JSON_TYPE({value}) = 'STRING', JSON_UNQUOTE({value}), NULL)")
+    };
     format!(
         "SET @oncebox_consumer = {consumer}, @oncebox_causation_id = {id}, @oncebox_tenant = {tenant}, \
-         @oncebox_traceparent = IF(JSON_TYPE(JSON_EXTRACT({headers}, '$.traceparent')) = 'STRING', \
-         JSON_UNQUOTE(JSON_EXTRACT({headers}, '$.traceparent')), NULL)"
+         @oncebox_traceparent = {}, @oncebox_correlation_id = {}",
+        header("traceparent"),
+        header("correlation-id")
     )
 }
 
@@ -33,7 +38,8 @@ pub(super) fn tell_consumer(consumer: &str) -> String {
     format!("SET @oncebox_consumer = {consumer}, {NO_CAUSE}")
 }
 
-const NO_CAUSE: &str = "@oncebox_causation_id = NULL, @oncebox_tenant = NULL, @oncebox_traceparent = NULL";
+const NO_CAUSE: &str = "@oncebox_causation_id = NULL, @oncebox_tenant = NULL, @oncebox_traceparent = NULL, \
+     @oncebox_correlation_id = NULL";
 
 /// Nobody else's events on this connection follow from what was.
 pub(super) fn forget_cause() -> String {

@@ -77,7 +77,7 @@ pub(super) async fn place(conn: &mut MySqlConnection) -> Place {
     const ASK: &str = "SELECT CAST(@oncebox_message AS SIGNED), CAST(@oncebox_statement AS SIGNED), \
          CAST(@oncebox_rows AS SIGNED); SET @oncebox_message = NULL, @oncebox_statement = NULL, @oncebox_rows = NULL, \
          @oncebox_messages = NULL, @oncebox_consumer = NULL, @oncebox_causation_id = NULL, \
-         @oncebox_tenant = NULL, @oncebox_traceparent = NULL";
+         @oncebox_tenant = NULL, @oncebox_traceparent = NULL, @oncebox_correlation_id = NULL";
     let asked = sqlx::raw_sql(ASK).fetch_all(conn).await;
     let Some(row) = asked.ok().and_then(|rows| rows.into_iter().next()) else { return Place::default() };
     let number = |column: usize| row.try_get::<Option<i64>, _>(column).ok().flatten();

@@ -128,6 +128,31 @@ fn some(text: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn procedures_delay_events() {
+    with_store(|store, url| async move {
+        let mut conn = MySqlConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql("SET SESSION time_zone = '+05:00'").execute(&mut conn).await.unwrap();
+        for call in [
+            "CALL oncebox_emit_at('t', 'a', '{}', NULL, '2999-01-01 00:00:00', @id)",
+            "CALL oncebox_emit_bytes_at('t', 'b', 'x', NULL, UTC_TIMESTAMP() + INTERVAL 1 HOUR, @id)",
+            "CALL oncebox_emit_at('t', 'c', NULL, NULL, '2026-01-02 03:04:05.678', @id)",
+            "CALL oncebox_emit_at('t', 'd', '{}', NULL, NULL, @id)",
+        ] {
+            emitted(&mut conn, call).await.unwrap();
+        }
+        execute(&url, "INSERT INTO oncebox_outbox (topic, deliver_at) VALUES ('t', '2999-01-01 00:00:00')")
+            .await;
+        let entries = store.events(&every()).await.unwrap();
+        let states: Vec<EventState> = entries.iter().map(|entry| entry.state).collect();
+        let (delayed, pending) = (EventState::Delayed, EventState::Pending);
+        assert_eq!(states, [delayed, delayed, pending, pending, delayed]);
+        let times: Vec<_> = entries.iter().map(|entry| entry.event.deliver_at_ms).collect();
+        assert_eq!((times[2], times[3]), (Some(1_767_323_045_678), None));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_languages_emit_with_procedures() {
     with_store(|store, url| async move {
         let mut conn = MySqlConnection::connect(&url).await.unwrap();
@@ -142,21 +167,26 @@ async fn other_languages_emit_with_procedures() {
 
         sqlx::raw_sql(
             "SET @oncebox_consumer = 'stock', @oncebox_tenant = 'acme', @oncebox_causation_id = 'm-1', \
-             @oncebox_traceparent = '00-1-2-01'",
+             @oncebox_traceparent = '00-1-2-01', @oncebox_correlation_id = 'case-1'",
         )
         .execute(&mut conn)
         .await
         .unwrap();
         let call = r#"CALL oncebox_emit('t', 'k', '1', ' { "x": "ü" } ', @id)"#;
         let row = emitted(&mut conn, call).await.unwrap();
-        let headers = some(r#"{"traceparent":"00-1-2-01","content-type":"application/json", "x": "ü" } "#);
+        let headers = some(
+            r#"{"correlation-id":"case-1","traceparent":"00-1-2-01","content-type":"application/json", "x": "ü" } "#,
+        );
         assert_eq!(columns(&row), [some("k"), some("1"), headers, some("stock"), some("acme"), some("m-1")]);
         let call =
-            r#"CALL oncebox_emit('t', 'k', '1', '[["traceparent", "mine"], ["content-type", "x"]]', @id)"#;
+            r#"CALL oncebox_emit('t', 'k', '1', '[["traceparent", "mine"], ["correlation-id", "x"], ["content-type", "x"]]', @id)"#;
         let row = emitted(&mut conn, call).await.unwrap();
-        assert_eq!(columns(&row)[2], some(r#"[["traceparent", "mine"], ["content-type", "x"]]"#));
+        assert_eq!(
+            columns(&row)[2],
+            some(r#"[["traceparent", "mine"], ["correlation-id", "x"], ["content-type", "x"]]"#)
+        );
         let unset = "SET @oncebox_consumer = NULL, @oncebox_tenant = NULL, @oncebox_causation_id = NULL, \
-             @oncebox_traceparent = NULL";
+             @oncebox_traceparent = NULL, @oncebox_correlation_id = NULL";
         sqlx::raw_sql(unset).execute(&mut conn).await.unwrap();
         let row = emitted(&mut conn, "CALL oncebox_emit('t', 'k', '1', '[]', @id)").await.unwrap();
         let headers = some(r#"[["content-type","application/json"]]"#);

@@ -133,7 +133,7 @@ async fn the_mode_of_the_server_is_no_difference() {
 #[tokio::test]
 async fn a_user_without_the_right_to_make_tables_can_find_that_nothing_is_to_do() {
     let database = Database::create().await;
-    let maker = database.user("SELECT, INSERT, UPDATE, CREATE, CREATE ROUTINE, ALTER ROUTINE").await;
+    let maker = database.user("SELECT, INSERT, UPDATE, CREATE, ALTER, CREATE ROUTINE, ALTER ROUTINE").await;
     let user = database.user("SELECT, INSERT, UPDATE, DELETE").await;
     let store = MysqlStore::connect(&user.url).await.unwrap();
     assert!(store.migrate().await.unwrap_err().to_string().contains("migrating"));

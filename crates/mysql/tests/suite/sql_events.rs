@@ -10,7 +10,8 @@ use super::support::execute;
 /// Stands for `oncebox_emit`, and notes what that would see.
 const NOTES: &str = "CREATE TABLE seen (at INT AUTO_INCREMENT PRIMARY KEY, cause TEXT, tenant TEXT, trace TEXT); \
      CREATE PROCEDURE oncebox_emit_noted() SQL SECURITY INVOKER \
-     INSERT INTO seen (cause, tenant, trace) VALUES (@oncebox_causation_id, @oncebox_tenant, @oncebox_traceparent)";
+     INSERT INTO seen (cause, tenant, trace) VALUES (@oncebox_causation_id, @oncebox_tenant, \
+         CONCAT(@oncebox_traceparent, ' ', @oncebox_correlation_id))";
 
 /// A function of the application that emits: the way to do so for many messages at once.
 const FUNCTION: &str = "CREATE FUNCTION oncebox_emit_all(id TEXT) RETURNS INT DETERMINISTIC MODIFIES SQL DATA \
@@ -35,6 +36,7 @@ async fn events_know_the_message_they_follow_from() {
             let mut record = Record::at("t", 0, 1);
             if let Some(trace) = trace {
                 record.headers.push("traceparent", Some(trace.into()));
+                record.headers.push("correlation-id", Some("case-1".into()));
             }
             Message::new(MessageId::new(id).unwrap(), Tenant::new(tenant).unwrap(), record)
         };
@@ -48,7 +50,7 @@ async fn events_know_the_message_they_follow_from() {
         assert_eq!(
             seen(&url).await,
             [
-                (some("m'1"), some("acme"), some("00-1-2-01")),
+                (some("m'1"), some("acme"), some("00-1-2-01 case-1")),
                 (some("m-2"), some("other"), None),
                 (None, None, None),
                 (None, None, None),

@@ -14,6 +14,7 @@ use crate::time::milliseconds;
 macro_rules! state {
     () => {
         "CASE WHEN o.published_at IS NOT NULL THEN 'published' WHEN o.parked_at IS NOT NULL THEN 'parked' \
+             WHEN o.deliver_at > statement_timestamp() THEN 'delayed' \
              WHEN u.until > statement_timestamp() THEN 'held' ELSE 'pending' END"
     };
 }
@@ -41,7 +42,8 @@ const LIST: &str = concat!(
     event_columns!(),
     ", o.topic, o.consumer, o.tenant, o.error, ",
     state!(),
-    " AS state, (date_part('epoch', COALESCE(o.published_at, o.parked_at, NULLIF(u.until, 'infinity'))) * 1000)::bigint \
+    " AS state, (date_part('epoch', COALESCE(o.published_at, o.parked_at, \
+         CASE WHEN o.deliver_at > statement_timestamp() THEN o.deliver_at END, NULLIF(u.until, 'infinity'))) * 1000)::bigint \
          AS state_at_ms ",
     matching!(),
     "ORDER BY o.seq LIMIT $7"
@@ -63,13 +65,24 @@ const RETRY: &str = concat!(
          held_until = CASE WHEN held_until < 'infinity' THEN clock_timestamp() ELSE held_until END \
      WHERE seq IN (SELECT o.seq ",
     matching!(),
-    "AND (o.parked_at IS NOT NULL OR u.until > statement_timestamp()) AND o.published_at IS NULL \
+    "AND (o.parked_at IS NOT NULL OR u.until > statement_timestamp() \
+         AND (o.deliver_at > statement_timestamp()) IS NOT TRUE) AND o.published_at IS NULL \
      ORDER BY o.seq LIMIT $7 FOR UPDATE OF o)"
 );
 
-/// Makes parked and held events pending again.
+/// One that waits behind another still goes with it.
+const SEND_NOW: &str = concat!(
+    "UPDATE oncebox_outbox SET deliver_at = clock_timestamp(), \
+         held_until = CASE WHEN held_until < 'infinity' THEN clock_timestamp() ELSE held_until END \
+     WHERE seq IN (SELECT o.seq ",
+    matching!(),
+    "ORDER BY o.seq LIMIT $7 FOR UPDATE OF o)"
+);
+
+/// Makes parked and held events pending again, or delayed ones if they are asked for.
 pub(super) async fn retry_events(store: &PgStore, filter: &EventFilter) -> StoreResult<u64> {
-    let retried = change(store, bound(RETRY, filter), "retrying events").await?;
+    let sql = if filter.state == Some(EventState::Delayed) { SEND_NOW } else { RETRY };
+    let retried = change(store, bound(sql, filter), "retrying events").await?;
     if retried > 0 {
         events_committed();
     }

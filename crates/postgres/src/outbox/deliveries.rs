@@ -71,11 +71,13 @@ const HOLD_FAILED: &str = "UPDATE oncebox_outbox o \
      FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS f(seq, ms, error) \
      WHERE o.seq = f.seq AND o.shard = ANY ($4) AND o.published_at IS NULL AND o.parked_at IS NULL";
 
-/// Behind a held one they wait for it; otherwise (it was dropped meanwhile) for their time. The held one is locked, so that
-/// who takes it away at this moment finds those behind it.
+/// Behind a held one, or another of these, they wait for it; otherwise (they are early, or it was dropped meanwhile) for their
+/// time. The held one is locked, so that who takes it away at this moment finds those behind it.
 const HOLD_WAITING: &str = "WITH waiting AS MATERIALIZED ( \
-         SELECT w.seq, w.ms, first.seq IS NOT NULL AS behind FROM unnest($1::bigint[], $2::bigint[]) AS w(seq, ms) \
-         JOIN oncebox_outbox e ON e.seq = w.seq \
+         SELECT w.seq, w.ms, first.seq IS NOT NULL \
+             OR e.key IS NOT NULL AND row_number() OVER (PARTITION BY e.topic, e.key ORDER BY e.seq) > 1 AS behind \
+         FROM unnest($1::bigint[], $2::bigint[]) AS w(seq, ms) \
+         JOIN oncebox_outbox e ON e.seq = w.seq AND e.shard = ANY ($3) AND e.published_at IS NULL AND e.parked_at IS NULL \
          LEFT JOIN LATERAL (SELECT h.seq FROM oncebox_outbox h \
              WHERE h.topic = e.topic AND sha256(h.key) = sha256(e.key) AND h.key = e.key \
                  AND h.held_until IS NOT NULL AND h.seq < e.seq \

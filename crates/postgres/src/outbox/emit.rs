@@ -50,15 +50,18 @@ pub(super) async fn write_events(conn: &mut PgConnection, events: &[EventRow<'_>
 }
 
 /// ORDER BY, because `seq` is given out in the order in which the rows arrive.
-const WRITE: &str = "INSERT INTO oncebox_outbox (id, topic, key, payload, headers, consumer, tenant, causation_id) \
-     SELECT e.id, e.topic, e.key, e.payload, e.headers::json, e.consumer, e.tenant, e.causation_id \
-     FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[]) \
-         WITH ORDINALITY AS e(id, topic, key, payload, headers, consumer, tenant, causation_id, place) \
+const WRITE: &str = "INSERT INTO oncebox_outbox \
+         (id, topic, key, payload, headers, consumer, tenant, causation_id, deliver_at) \
+     SELECT e.id, e.topic, e.key, e.payload, e.headers::json, e.consumer, e.tenant, e.causation_id, \
+         timestamptz 'epoch' + e.deliver_at_ms * interval '1 millisecond' \
+     FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[]) \
+         WITH ORDINALITY AS e(id, topic, key, payload, headers, consumer, tenant, causation_id, deliver_at_ms, place) \
      ORDER BY e.place";
 
 /// For the one event that most handlers write.
-const WRITE_ONE: &str = "INSERT INTO oncebox_outbox (id, topic, key, payload, headers, consumer, tenant, causation_id) \
-     VALUES ($1, $2, $3, $4, $5::text::json, $6, $7, $8)";
+const WRITE_ONE: &str = "INSERT INTO oncebox_outbox \
+         (id, topic, key, payload, headers, consumer, tenant, causation_id, deliver_at) \
+     VALUES ($1, $2, $3, $4, $5::text::json, $6, $7, $8, timestamptz 'epoch' + $9::bigint * interval '1 millisecond')";
 
 async fn insert(conn: &mut PgConnection, events: &[EventRow<'_>]) -> sqlx::Result<()> {
     // Nobody says here whether a pooler stands in between. Who has named statements on this connection can take one more.
@@ -72,7 +75,8 @@ async fn insert(conn: &mut PgConnection, events: &[EventRow<'_>]) -> sqlx::Resul
             .bind(&one.headers)
             .bind(&one.consumer)
             .bind(&one.tenant)
-            .bind(&one.causation_id),
+            .bind(&one.causation_id)
+            .bind(one.deliver_at_ms),
         many => sqlx::query(WRITE)
             .bind(column(many, |event| event.id))
             .bind(column(many, |event| event.topic))
@@ -81,7 +85,8 @@ async fn insert(conn: &mut PgConnection, events: &[EventRow<'_>]) -> sqlx::Resul
             .bind(column(many, |event| event.headers.as_str()))
             .bind(column(many, |event| event.consumer.as_deref()))
             .bind(column(many, |event| event.tenant.as_deref()))
-            .bind(column(many, |event| event.causation_id.as_deref())),
+            .bind(column(many, |event| event.causation_id.as_deref()))
+            .bind(column(many, |event| event.deliver_at_ms)),
     };
     insert.persistent(named).execute(conn).await.map(drop)
 }

@@ -17,8 +17,8 @@ const GO: &str = "SELECT pg_catalog.set_config('oncebox.handlers_role', pg_catal
      FROM (SELECT pg_catalog.current_setting('oncebox.role', true) AS role, \
          pg_catalog.current_setting('oncebox.search_path', true) AS path) AS s WHERE s.path <> ''; ";
 
-const INSERT: &str =
-    "INSERT INTO oncebox_outbox (id, topic, key, payload, headers, consumer, tenant, causation_id) VALUES ";
+const INSERT: &str = "INSERT INTO oncebox_outbox \
+     (id, topic, key, payload, headers, consumer, tenant, causation_id, deliver_at) VALUES ";
 
 const RETURN: &str = "; SELECT pg_catalog.set_config('role', pg_catalog.current_setting('oncebox.handlers_role'), true), \
      pg_catalog.set_config('search_path', pg_catalog.current_setting('oncebox.handlers_path'), true)";
@@ -39,6 +39,7 @@ pub(super) fn message(events: &[EventRow<'_>]) -> StoreResult<String> {
             text(event.consumer.as_deref()),
             text(event.tenant.as_deref()),
             text(event.causation_id.as_deref()),
+            time(event.deliver_at_ms),
         ];
         for value in values {
             message.push_str(", ");
@@ -56,6 +57,13 @@ pub(super) fn message(events: &[EventRow<'_>]) -> StoreResult<String> {
 
 fn text(value: Option<&str>) -> String {
     value.map_or_else(|| "NULL".to_owned(), literal)
+}
+
+fn time(ms: Option<i64>) -> String {
+    ms.map_or_else(
+        || "NULL".to_owned(),
+        |ms| format!("timestamptz 'epoch' + {ms} * interval '1 millisecond'"),
+    )
 }
 
 fn bytes(value: Option<&[u8]>) -> String {

@@ -19,7 +19,8 @@ use crate::txn::PgTxn;
 macro_rules! event_columns {
     () => {
         "o.seq, o.id, o.key, o.payload, o.headers::text AS headers, \
-         (date_part('epoch', o.created_at) * 1000)::bigint AS created_at_ms, o.causation_id, o.attempts, o.shard"
+         (date_part('epoch', o.created_at) * 1000)::bigint AS created_at_ms, o.causation_id, o.attempts, o.shard, \
+         (date_part('epoch', o.deliver_at) * 1000)::bigint AS deliver_at_ms"
     };
 }
 pub(super) use event_columns;
@@ -59,6 +60,17 @@ pub(super) async fn ready(store: &PgStore, shards: &[u16]) -> StoreResult<Vec<(S
     let ready = ready.collect::<sqlx::Result<_>>().context(doing);
     txn.rollback().await;
     ready
+}
+
+const CLOCK: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000)::bigint";
+
+/// The database's clock.
+pub(super) async fn clock_ms(store: &PgStore) -> StoreResult<i64> {
+    let doing = "reading the clock";
+    let mut txn = store.begin_relay().await?;
+    let row = store.query(CLOCK).fetch_one(&mut *txn).await.context(doing)?;
+    txn.rollback().await;
+    row.try_get(0).context(doing)
 }
 
 /// What to read.
@@ -109,7 +121,7 @@ pub(super) async fn next_events(
 /// The way of nearly all events: nothing of this topic is held, and that is asked once. Sizes are those of the stored
 /// values, so that nothing large is read for events that do not fit.
 const FRESH: &str = concat!(
-    "SELECT seq, id, key, payload, headers, created_at_ms, causation_id, attempts, shard, bytes FROM ( \
+    "SELECT seq, id, key, payload, headers, created_at_ms, causation_id, attempts, shard, deliver_at_ms, bytes FROM ( \
          SELECT w.*, row_number() OVER in_order AS place, \
              sum(COALESCE(octet_length(w.payload), 0) + COALESCE(octet_length(w.key), 0) + octet_length(w.headers)) \
                  OVER in_order AS bytes \
@@ -155,7 +167,7 @@ fn leaves_some_behind(rows: &[PgRow], wanted: &Wanted) -> sqlx::Result<bool> {
     let Some(last) = rows.last() else { return Ok(false) };
     let count = i64::try_from(rows.len()).unwrap_or(i64::MAX);
     // Perhaps more would have fitted; but a batch that is half full is not worth a second look.
-    let large_enough = last.try_get::<i64, _>(9)? > wanted.bytes / 2;
+    let large_enough = last.try_get::<i64, _>(10)? > wanted.bytes / 2;
     if large_enough || count >= wanted.events || wanted.share >= wanted.events {
         return Ok(false);
     }
@@ -204,6 +216,7 @@ pub(super) fn event(row: &PgRow, topic: &Arc<str>) -> sqlx::Result<(StoredEvent,
         payload: bytes(3)?,
         headers: headers.unwrap_or_default(),
         created_at_ms: row.try_get(5)?,
+        deliver_at_ms: row.try_get(9)?,
         causation_id: row.try_get(6)?,
         attempts: row.try_get::<i32, _>(7)?.unsigned_abs(),
     };
@@ -222,6 +235,7 @@ pub(super) fn entry(row: &PgRow) -> sqlx::Result<OutboxEntry> {
     let state = match row.try_get("state")? {
         "published" => EventState::Published,
         "parked" => EventState::Parked,
+        "delayed" => EventState::Delayed,
         "held" => EventState::Held,
         _ => EventState::Pending,
     };

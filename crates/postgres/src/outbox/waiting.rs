@@ -72,7 +72,7 @@ const AROUND: &str = concat!(
              UNION ALL SELECT seq, shard FROM due UNION ALL SELECT seq, shard FROM followers) AS c \
          LEFT JOIN looked_at l ON l.shard = c.shard \
          WHERE l.last IS NULL OR c.seq <= l.last ORDER BY c.seq LIMIT $4) \
-     SELECT seq, id, key, payload, headers, created_at_ms, causation_id, attempts, shard FROM ( \
+     SELECT seq, id, key, payload, headers, created_at_ms, causation_id, attempts, shard, deliver_at_ms FROM ( \
          SELECT w.*, row_number() OVER in_order AS place, \
              sum(COALESCE(octet_length(w.payload), 0) + COALESCE(octet_length(w.key), 0) + octet_length(w.headers)) \
                  OVER in_order AS bytes \

@@ -20,7 +20,9 @@ pub(super) fn tell_cause(handler: &Handler) -> &'static str {
         Handler::Each(_) => {
             "PERFORM set_config('oncebox.consumer', $11, true), set_config('oncebox.causation_id', $1, true), \
              set_config('oncebox.tenant', $9, true), set_config('oncebox.traceparent', \
-             CASE WHEN jsonb_typeof($4 -> 'traceparent') = 'string' THEN $4 ->> 'traceparent' ELSE '' END, true);\n"
+             CASE WHEN jsonb_typeof($4 -> 'traceparent') = 'string' THEN $4 ->> 'traceparent' ELSE '' END, true), \
+             set_config('oncebox.correlation_id', \
+             CASE WHEN jsonb_typeof($4 -> 'correlation-id') = 'string' THEN $4 ->> 'correlation-id' ELSE '' END, true);\n"
         }
         Handler::Batch(_) => "PERFORM set_config('oncebox.consumer', $10, true);\n",
     }

@@ -105,6 +105,7 @@ pub(super) mod tests {
             payload: None,
             headers: Headers::new(),
             created_at_ms: 1,
+            deliver_at_ms: None,
             causation_id: None,
             attempts: 0,
         };

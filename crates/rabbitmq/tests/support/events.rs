@@ -21,6 +21,7 @@ pub fn stored(topic: &str, seq: i64, key: Option<&str>, payload: Option<Vec<u8>>
         payload: payload.map(Bytes::from),
         headers: Headers::new(),
         created_at_ms: CREATED_MS,
+        deliver_at_ms: None,
         causation_id: None,
         attempts: 0,
     }

@@ -1,7 +1,9 @@
 //! Events are published if and only if they were committed, first occurrences in order.
 
 use oncebox_core::outbox::OutgoingEvent;
+use oncebox_core::store::ParkedEvent;
 
+use crate::coverage::Event;
 use crate::world::Inner;
 
 impl Inner {
@@ -14,6 +16,11 @@ impl Inner {
         };
         if known.id != event.id() {
             self.violate(format!("event {seq} changes its id"));
+            return;
+        }
+        if let Some(at) = known.deliver_at_ms.filter(|at| *at > self.db_latest_ms()) {
+            let early = at - self.db_latest_ms();
+            self.violate(format!("event {seq} is published {early} ms before its time"));
             return;
         }
         if known.delivered > 0 || known.refused || known.key.is_none() {
@@ -30,6 +37,18 @@ impl Inner {
         if let Some((earlier, _)) = overtaken {
             let earlier = *earlier;
             self.violate(format!("event {seq} is published before {earlier} of the same topic and key"));
+        }
+    }
+
+    /// An event is given up.
+    pub(crate) fn check_parked(&mut self, parked: &ParkedEvent) {
+        if !parked.error.starts_with("it expired") {
+            return;
+        }
+        self.saw(Event::EventExpired);
+        let expiry = self.sink.known.get(&parked.seq).and_then(|known| known.expires_ms);
+        if expiry.is_none_or(|expiry| expiry > self.db_latest_ms()) {
+            self.violate(format!("event {} is given up before its time is over", parked.seq));
         }
     }
 

@@ -82,6 +82,11 @@ impl Inner {
         self.now_ms() + self.db.skew_ms
     }
 
+    /// The latest time that the clock of the server has ever shown.
+    pub(crate) fn db_latest_ms(&self) -> i64 {
+        self.db_now_ms().max(self.db.shown_ms)
+    }
+
     /// All connections of a life of a process are gone. What it had sent may still arrive.
     pub(crate) fn connections_break(&mut self, actor: Actor) {
         let ids: Vec<u64> =

@@ -76,6 +76,10 @@ impl Outbox for ModelStore {
         .await
     }
 
+    async fn clock_ms(&self) -> StoreResult<i64> {
+        self.operation(|inner| Ok(inner.db_now_ms())).await
+    }
+
     async fn record_deliveries(&self, deliveries: &Deliveries) -> StoreResult<()> {
         self.operation(|inner| {
             inner.record_deliveries(deliveries);
@@ -122,6 +126,7 @@ impl Inner {
                 payload: event.payload.map(Bytes::copy_from_slice),
                 headers: headers_json::from_either(&event.headers).unwrap_or_default(),
                 created_at_ms,
+                deliver_at_ms: event.deliver_at_ms,
                 causation_id: event.causation_id.clone(),
                 attempts: 0,
             };
@@ -215,7 +220,15 @@ impl Inner {
             }
         }
         for parked in &deliveries.parked {
+            self.check_parked(parked);
             self.refused(parked.seq);
+        }
+        let waits_for_its_time = deliveries.held.iter().any(|held| {
+            let row = self.db.tables.outbox.get(&held.seq);
+            row.is_some_and(|row| row.event.deliver_at_ms.is_some_and(|at| at > now))
+        });
+        if waits_for_its_time {
+            self.saw(Event::EventDelayed);
         }
         let tables = &mut self.db.tables;
         let owned = |tables: &super::Tables, shard: u16| {
@@ -228,10 +241,11 @@ impl Inner {
             else {
                 continue;
             };
+            let behind = held.error.is_none() && tables.is_behind(held.seq, now);
             if owned(tables, shard)
                 && let Some(row) = tables.outbox.get_mut(&held.seq)
             {
-                row.held_until_ms = Some(now + millis(held.delay));
+                row.held_until_ms = (!behind).then_some(now + millis(held.delay));
                 row.event.attempts += u32::from(held.error.is_some());
                 row.error = held.error.clone().or(row.error.take());
             }

@@ -15,22 +15,31 @@ impl OutboxAdmin for ModelStore {
     async fn events(&self, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
         self.operation(|inner| {
             let found = inner.events(filter);
-            Ok(found.iter().filter_map(|seq| inner.db.tables.outbox.get(seq)).map(entry).collect())
+            let (tables, now) = (&inner.db.tables, inner.db_now_ms());
+            let rows = found.iter().filter_map(|seq| tables.outbox.get(seq));
+            Ok(rows.map(|row| entry(row, tables.state(row, now))).collect())
         })
         .await
     }
 
     async fn retry_events(&self, filter: &EventFilter) -> StoreResult<u64> {
         self.operation(|inner| {
-            let mut retried = 0;
-            for seq in inner.events(filter) {
-                let Some(row) = inner.db.tables.outbox.get_mut(&seq) else { continue };
-                if matches!(state(row), EventState::Held | EventState::Parked) {
-                    (row.parked_ms, row.held_until_ms, row.event.attempts) = (None, None, 0);
-                    retried += 1;
+            let now = inner.db_now_ms();
+            let send_now = filter.state == Some(EventState::Delayed);
+            let mut found = inner.events(filter);
+            let tables = &mut inner.db.tables;
+            found.retain(|seq| {
+                let state = tables.outbox.get(seq).map(|row| tables.state(row, now));
+                matches!(state, Some(EventState::Held | EventState::Parked)) || send_now
+            });
+            for seq in &found {
+                let Some(row) = tables.outbox.get_mut(seq) else { continue };
+                (row.parked_ms, row.held_until_ms, row.event.attempts) = (None, None, 0);
+                if send_now {
+                    row.event.deliver_at_ms = Some(now);
                 }
             }
-            Ok(retried)
+            Ok(found.len() as u64)
         })
         .await
     }
@@ -65,23 +74,15 @@ impl OutboxAdmin for ModelStore {
     }
 }
 
-pub(super) fn state(row: &EventRowState) -> EventState {
-    match row {
-        _ if row.published_ms.is_some() => EventState::Published,
-        _ if row.parked_ms.is_some() => EventState::Parked,
-        _ if row.held_until_ms.is_some() => EventState::Held,
-        _ => EventState::Pending,
-    }
-}
-
-fn entry(row: &EventRowState) -> OutboxEntry {
+fn entry(row: &EventRowState, state: EventState) -> OutboxEntry {
+    let due = row.event.deliver_at_ms.filter(|_| state == EventState::Delayed);
     OutboxEntry {
         event: row.event.clone(),
         shard: row.shard,
         consumer: row.consumer.clone(),
         tenant: row.tenant.clone(),
-        state: state(row),
-        state_at_ms: row.published_ms.or(row.parked_ms).or(row.held_until_ms),
+        state,
+        state_at_ms: row.published_ms.or(row.parked_ms).or(due).or(row.held_until_ms),
         error: row.error.clone(),
     }
 }
@@ -89,11 +90,12 @@ fn entry(row: &EventRowState) -> OutboxEntry {
 impl Inner {
     /// The places of the events that a filter means.
     fn events(&self, filter: &EventFilter) -> Vec<i64> {
+        let now = self.db_now_ms();
         let wanted = |row: &&EventRowState| {
             let event = &row.event;
             (filter.seqs.is_empty() || filter.seqs.contains(&event.seq))
                 && filter.id.is_none_or(|id| id == event.id)
-                && filter.state.is_none_or(|wanted| wanted == state(row))
+                && filter.state.is_none_or(|wanted| wanted == self.db.tables.state(row, now))
                 && filter.topic.as_ref().is_none_or(|topic| **topic == *event.topic)
                 && filter.key.as_ref().is_none_or(|key| event.key.as_ref().is_some_and(|known| known == key))
                 && event.seq > filter.after

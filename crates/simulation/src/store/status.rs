@@ -1,13 +1,12 @@
 //! What people see of the model database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use oncebox_core::store::{
     ConsumerStatus, EventState, OutboxStatus, PositionStatus, ShardStatus, Status, StoreResult, StoreStatus,
 };
 
-use super::outbox_admin::state;
 use super::{EventRowState, ModelStore};
 use crate::world::Inner;
 
@@ -72,7 +71,7 @@ impl Inner {
         let ago = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or_default());
         let pending = || tables.outbox.values().filter(|row| row.is_pending());
         let in_state = |wanted: EventState| {
-            let rows = tables.outbox.values().filter(|row: &&EventRowState| state(row) == wanted);
+            let rows = tables.outbox.values().filter(|row: &&EventRowState| tables.state(row, now) == wanted);
             (rows.count() as u64).min(cap)
         };
         let shards = tables.shards.iter().enumerate().map(|(shard, row)| {
@@ -86,10 +85,29 @@ impl Inner {
         });
         OutboxStatus {
             pending: (pending().count() as u64).min(cap),
-            oldest: pending().map(|row| row.event.created_at_ms).min().map(|at| ago(now - at)),
+            oldest: self.oldest_due().map(|at| ago(now - at)),
+            delayed: in_state(EventState::Delayed),
             held: in_state(EventState::Held),
             parked: in_state(EventState::Parked),
             shards: shards.collect(),
         }
+    }
+
+    /// Since when the oldest event waits of those that wait for nothing but a relay or a receiver.
+    fn oldest_due(&self) -> Option<i64> {
+        let now = self.db_now_ms();
+        let mut oldest = None;
+        let mut delayed = BTreeSet::new();
+        for row in self.db.tables.outbox.values().filter(|row| row.is_pending()) {
+            let event = &row.event;
+            let key = event.key.as_deref().map(|key| (&*event.topic, key));
+            if row.is_early(now) {
+                delayed.extend(key);
+            } else if key.is_none_or(|key| !delayed.contains(&key)) {
+                let since = event.created_at_ms.max(event.deliver_at_ms.unwrap_or_default());
+                oldest = Some(oldest.map_or(since, |oldest: i64| oldest.min(since)));
+            }
+        }
+        oldest
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::source::{LogId, LogMark};
-use oncebox_core::store::{SHARDS, StoredDeadLetter, StoredEvent};
+use oncebox_core::store::{EventState, SHARDS, StoredDeadLetter, StoredEvent};
 use uuid::Uuid;
 
 use crate::plan::Place;
@@ -143,6 +143,33 @@ pub(crate) struct EventRowState {
 impl EventRowState {
     pub(crate) fn is_pending(&self) -> bool {
         self.parked_ms.is_none() && self.published_ms.is_none()
+    }
+
+    pub(crate) fn is_early(&self, now_ms: i64) -> bool {
+        self.event.deliver_at_ms.is_some_and(|at| at > now_ms)
+    }
+}
+
+impl Tables {
+    /// Whether an earlier event of its topic and key has to wait.
+    pub(crate) fn is_behind(&self, seq: i64, now_ms: i64) -> bool {
+        let Some(event) = self.outbox.get(&seq).map(|row| &row.event) else { return false };
+        event.key.is_some()
+            && self.outbox.range(..seq).any(|(_, row)| {
+                let waits = row.is_early(now_ms) || row.held_until_ms.is_some_and(|until| until > now_ms);
+                row.is_pending() && waits && (&row.event.topic, &row.event.key) == (&event.topic, &event.key)
+            })
+    }
+
+    /// Where an event stands.
+    pub(crate) fn state(&self, row: &EventRowState, now_ms: i64) -> EventState {
+        match row {
+            _ if row.published_ms.is_some() => EventState::Published,
+            _ if row.parked_ms.is_some() => EventState::Parked,
+            _ if row.is_early(now_ms) => EventState::Delayed,
+            _ if row.held_until_ms.is_some() || self.is_behind(row.event.seq, now_ms) => EventState::Held,
+            _ => EventState::Pending,
+        }
     }
 }
 

@@ -15,6 +15,13 @@ use crate::classify::Context;
 use crate::store::SqliteStore;
 use crate::time::{before, millis, now, now_moved};
 
+/// Whether the time of an event has not come.
+macro_rules! is_early {
+    () => {
+        "coalesce(unixepoch(deliver_at, 'subsec') > unixepoch('now', 'subsec'), 0)"
+    };
+}
+
 const LIST: &str = concat!(
     "SELECT ",
     columns!(),
@@ -26,7 +33,9 @@ const LIST: &str = concat!(
     millis!(concat!("nullif(o.held_until, ", behind!(), ")")),
     " AS held_until_ms, coalesce(o.held_until > ",
     now!(),
-    ", 0) AS is_held FROM oncebox_outbox o"
+    ", 0) AS is_held, ",
+    is_early!(),
+    " AS is_early FROM oncebox_outbox o"
 );
 
 /// Events by filter, ordered by `seq`.
@@ -59,20 +68,33 @@ fn state(row: &SqliteRow) -> sqlx::Result<(EventState, Option<i64>)> {
     Ok(match (published_at, parked_at) {
         (Some(at), _) => (EventState::Published, Some(at)),
         (_, Some(at)) => (EventState::Parked, Some(at)),
+        _ if row.try_get("is_early")? => (EventState::Delayed, row.try_get("deliver_at_ms")?),
         _ if row.try_get("is_held")? => (EventState::Held, row.try_get("held_until_ms")?),
         _ => (EventState::Pending, None),
     })
 }
 
 // The attempts begin anew, so that a sink that gives up after some does not do so at once.
-const RETRY: &str = "UPDATE oncebox_outbox SET held_until = NULL, parked_at = NULL, attempts = 0
-     WHERE published_at IS NULL AND (held_until IS NOT NULL OR parked_at IS NOT NULL)
-        AND seq IN (SELECT seq FROM oncebox_outbox o";
+const RETRY: &str = concat!(
+    "UPDATE oncebox_outbox SET held_until = NULL, parked_at = NULL, attempts = 0
+     WHERE published_at IS NULL AND (parked_at IS NOT NULL OR held_until IS NOT NULL AND NOT ",
+    is_early!(),
+    ") AND seq IN (SELECT seq FROM oncebox_outbox o"
+);
 
-/// Makes parked and held events pending again. One that waits behind another that is still held goes on waiting.
+const SEND_NOW: &str = concat!(
+    "UPDATE oncebox_outbox SET held_until = NULL, deliver_at = ",
+    now!(),
+    " WHERE seq IN (SELECT seq FROM oncebox_outbox o"
+);
+
+/// Makes parked and held events pending again, or delayed ones if they are asked for. One that waits behind another that is still held goes on waiting.
 pub(super) async fn retry_events(store: &SqliteStore, filter: &EventFilter) -> StoreResult<u64> {
     let doing = "retrying events";
-    let mut query = QueryBuilder::new(RETRY);
+    let mut query = QueryBuilder::new(match filter.state {
+        Some(EventState::Delayed) => SEND_NOW,
+        _ => RETRY,
+    });
     push_filter(&mut query, filter);
     query.push(")");
     let mut txn = store.begin().await?;
@@ -130,9 +152,15 @@ fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &EventFilter) {
         Some(EventState::Pending) => concat!(
             " AND published_at IS NULL AND parked_at IS NULL AND (held_until IS NULL OR held_until <= ",
             now!(),
-            ")"
+            ") AND NOT ",
+            is_early!()
         ),
-        Some(EventState::Held) => concat!(" AND ", is_held!(), " AND held_until > ", now!()),
+        Some(EventState::Delayed) => {
+            concat!(" AND published_at IS NULL AND parked_at IS NULL AND ", is_early!())
+        }
+        Some(EventState::Held) => {
+            concat!(" AND ", is_held!(), " AND held_until > ", now!(), " AND NOT ", is_early!())
+        }
         Some(EventState::Parked) => " AND parked_at IS NOT NULL AND published_at IS NULL",
         Some(EventState::Published) => " AND published_at IS NOT NULL",
     };

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::classify::class_of_statement;
 use crate::store::SqliteStore;
+use crate::time::stored;
 
 /// How many bytes and events travel together; one event always does.
 const TOGETHER_BYTES: usize = 4 * 1024 * 1024;
@@ -19,9 +20,10 @@ const TOGETHER_EVENTS: usize = 1000;
 
 // In the order of the array, which becomes the order of `seq`.
 const INSERT: &str = "INSERT INTO oncebox_outbox
-        (id, topic, key, payload, headers, consumer, tenant, causation_id)
+        (id, topic, key, payload, headers, consumer, tenant, causation_id, deliver_at)
      SELECT e.value->>0, e.value->>1, substr(?2, e.value->>'$[2][0]', e.value->>'$[2][1]'),
-        substr(?2, e.value->>'$[3][0]', e.value->>'$[3][1]'), e.value->>4, e.value->>5, e.value->>6, e.value->>7
+        substr(?2, e.value->>'$[3][0]', e.value->>'$[3][1]'), e.value->>4, e.value->>5, e.value->>6, e.value->>7,
+        e.value->>8
      FROM json_each(?1) e ORDER BY e.key";
 
 /// Events are emitted through the driver's own connection, so it works in a handler and in a transaction of your own.
@@ -98,7 +100,9 @@ fn to_json(event: &EventRow<'_>, bytes: &mut Vec<u8>) -> Value {
     };
     let (key, payload) = (place(event.key), place(event.payload));
     let id = event.id.to_string();
-    json!([id, event.topic, key, payload, event.headers, event.consumer, event.tenant, event.causation_id])
+    let EventRow { topic, headers, consumer, tenant, causation_id, .. } = event;
+    let deliver_at = event.deliver_at_ms.map(stored);
+    json!([id, topic, key, payload, headers, consumer, tenant, causation_id, deliver_at])
 }
 
 fn doing(events: &[EventRow<'_>]) -> String {

@@ -14,7 +14,7 @@ use super::json;
 use super::waiting::{self, Aside};
 use crate::classify::Context;
 use crate::store::SqliteStore;
-use crate::time::now;
+use crate::time::{millis, now};
 
 /// The columns that [`event`] wants, of the outbox under the name `o`.
 macro_rules! columns {
@@ -22,7 +22,9 @@ macro_rules! columns {
         concat!(
             "o.seq, o.id, o.topic, o.key, o.payload, o.headers, o.causation_id, o.attempts, ",
             $crate::time::millis!("o.created_at"),
-            " AS created_at_ms"
+            " AS created_at_ms, ",
+            $crate::time::millis!("o.deliver_at"),
+            " AS deliver_at_ms"
         )
     };
 }
@@ -119,6 +121,14 @@ pub(super) async fn ready(store: &SqliteStore, shards: &[u16]) -> StoreResult<Ve
     let rows = query.fetch_all(&mut *conn).await.context(LOOKING)?;
     let pair = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
     rows.iter().map(pair).collect::<sqlx::Result<_>>().context(LOOKING)
+}
+
+/// The database's clock.
+pub(super) async fn clock_ms(store: &SqliteStore) -> StoreResult<i64> {
+    let doing = "reading the clock";
+    let mut conn = store.reader().await?;
+    let row = sqlx::query(concat!("SELECT ", millis!("'now'"))).fetch_one(&mut *conn).await.context(doing)?;
+    row.try_get(0).context(doing)
 }
 
 /// The next events of a topic.
@@ -232,6 +242,7 @@ fn read_event(row: &SqliteRow, seq: i64, id: uuid::Uuid) -> sqlx::Result<ReadEve
         payload: bytes("payload")?,
         headers: headers.unwrap_or_default(),
         created_at_ms: row.try_get::<Option<i64>, _>("created_at_ms")?.unwrap_or_default(),
+        deliver_at_ms: row.try_get("deliver_at_ms")?,
         causation_id: row.try_get("causation_id")?,
         attempts: row.try_get("attempts")?,
     };

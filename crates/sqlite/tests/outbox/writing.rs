@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use oncebox_core::message::Headers;
 use oncebox_core::outbox::{Emit, Event};
-use oncebox_core::store::{EventFilter, Outbox, OutboxAdmin};
+use oncebox_core::store::{EventFilter, EventState, Outbox, OutboxAdmin};
 use sqlx::{Connection, Row};
 use uuid::{Uuid, Variant};
 
@@ -30,6 +30,26 @@ async fn an_event_is_there_after_the_commit_and_never_without() -> TestResult {
     tx.emit(Event::to("stock").key("A-2")).await?;
     tx.rollback().await?;
     assert_eq!(file.number("SELECT count(*) FROM oncebox_outbox").await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn anybody_can_delay_an_event() -> TestResult {
+    let file = File::new().await?;
+    let insert = "INSERT INTO oncebox_outbox (topic, key, deliver_at)";
+    file.run(&format!(
+        "{insert} VALUES ('t', 'a', '2999-01-01 00:00:00'), ('t', 'b', datetime('now', '+1 hour'))"
+    ))
+    .await?;
+    file.run(&format!("{insert} VALUES ('t', 'c', '2026-01-02T03:04:05.678Z')")).await?;
+    let entries = file.store.events(&EventFilter { limit: 9, ..EventFilter::default() }).await?;
+    let states: Vec<EventState> = entries.iter().map(|entry| entry.state).collect();
+    assert_eq!(states, [EventState::Delayed, EventState::Delayed, EventState::Pending]);
+    assert_eq!(entries[2].event.deliver_at_ms, Some(1_767_323_045_678));
+    for wrong in ["'tomorrow'", "''"] {
+        let error = file.run(&format!("{insert} VALUES ('t', 'd', {wrong})")).await.unwrap_err().to_string();
+        assert!(error.contains("deliver_at is a time"), "{error}");
+    }
     Ok(())
 }
 

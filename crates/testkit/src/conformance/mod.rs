@@ -12,6 +12,7 @@
 mod attempts;
 mod batches;
 mod claims;
+mod delays;
 mod deliveries;
 mod events;
 mod fixture;
@@ -38,6 +39,7 @@ mod transactions;
 pub use attempts::*;
 pub use batches::*;
 pub use claims::*;
+pub use delays::*;
 pub use deliveries::*;
 pub use events::*;
 pub use histories::*;
@@ -140,6 +142,14 @@ macro_rules! conformance {
             a_held_event_can_be_retried_at_once
             a_key_goes_on_without_its_held_event
             a_random_history_keeps_the_order
+            a_delayed_event_says_its_time
+            a_delayed_event_holds_back_its_key
+            delayed_events_keep_their_order
+            a_delayed_event_behind_a_failed_one_keeps_its_time
+            a_delayed_event_is_sent_early_only_on_demand
+            a_key_goes_on_without_its_delayed_event
+            a_delayed_event_is_as_old_as_its_time
+            an_expired_event_is_parked
             a_relay_alone_owns_all_shards
             leases_are_renewed
             an_owned_shard_is_not_taken

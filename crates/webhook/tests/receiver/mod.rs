@@ -189,6 +189,7 @@ pub(crate) fn event(key: Option<&str>, payload: Option<&str>, headers: &[(&str, 
         payload: payload.map(|payload| Bytes::copy_from_slice(payload.as_bytes())),
         headers,
         created_at_ms: 1_700_000_000_000,
+        deliver_at_ms: None,
         causation_id: Some("m-1".to_owned()),
         attempts: 0,
     };

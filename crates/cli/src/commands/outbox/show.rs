@@ -40,6 +40,9 @@ pub(super) fn whole(entry: &OutboxEntry, output: Output) -> CommandResult {
     output::entry("id", &event.id)?;
     output::entry("topic", &event.topic)?;
     output::entry("written at", &time(event.created_at_ms))?;
+    if let Some(at) = event.deliver_at_ms {
+        output::entry("deliver at", &time(at))?;
+    }
     output::entry("state", &state(entry))?;
     output::entry("shard", &entry.shard)?;
     output::entry("attempts", &event.attempts)?;
@@ -59,7 +62,7 @@ pub(super) fn whole(entry: &OutboxEntry, output: Output) -> CommandResult {
 fn state(entry: &OutboxEntry) -> String {
     let word = entry.state.as_str();
     match (entry.state, entry.state_at_ms) {
-        (EventState::Held, Some(at)) => format!("{word} until {}", time(at)),
+        (EventState::Held | EventState::Delayed, Some(at)) => format!("{word} until {}", time(at)),
         (EventState::Parked | EventState::Published, Some(at)) => format!("{word} at {}", time(at)),
         _ => word.to_owned(),
     }
@@ -75,6 +78,7 @@ fn as_json(entry: &OutboxEntry) -> Value {
         "payload": event.payload.as_deref().map(lossy),
         "headers": output::headers(&event.headers),
         "created_at": time(event.created_at_ms),
+        "deliver_at": event.deliver_at_ms.map(time),
         "state": entry.state.as_str(),
         "state_at": entry.state_at_ms.map(time),
         "attempts": event.attempts,

@@ -35,6 +35,7 @@ pub(crate) async fn watch<S: Admin>(
                 health.succeeded();
                 show_dead_letters(&status, &mut shown);
                 metrics::outbox_pending().set(status.outbox.pending as f64);
+                metrics::outbox_delayed().set(status.outbox.delayed as f64);
                 metrics::outbox_held().set(status.outbox.held as f64);
                 metrics::outbox_parked().set(status.outbox.parked as f64);
                 oldest.note_age(status.outbox.oldest);

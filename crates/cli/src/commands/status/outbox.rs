@@ -23,6 +23,7 @@ pub(super) fn as_json(status: &OutboxStatus) -> Value {
     json!({
         "pending": status.pending,
         "oldest_seconds": status.oldest.map(|age| age.as_secs_f64()),
+        "delayed": status.delayed,
         "held": status.held,
         "parked": status.parked,
         "shards": shards,
@@ -31,9 +32,10 @@ pub(super) fn as_json(status: &OutboxStatus) -> Value {
 
 pub(super) fn as_table(status: &OutboxStatus) -> std::io::Result<()> {
     output::line(&format!(
-        "outbox: {} pending{}, {} of them held; {} parked",
+        "outbox: {} pending{}, {} of them delayed and {} held; {} parked",
         capped(status.pending),
         status.oldest.map(|age| format!(" (the oldest for {})", seconds(age))).unwrap_or_default(),
+        capped(status.delayed),
         capped(status.held),
         capped(status.parked),
     ))?;

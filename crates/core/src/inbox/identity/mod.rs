@@ -4,6 +4,7 @@
 //! [`Message`](crate::message::Message). A record without the id that its selector asks for is [`Unfit`]: it never gets a made-up
 //! id, because then no copy of it could be recognised.
 
+mod parts;
 mod pointer;
 mod selector;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use bytes::Bytes;
 
 use crate::message::{Message, Record};
 use crate::names::{MessageId, NameError, Tenant};
+pub use parts::{Parts, PartsError};
 use selector::read_json;
 pub use selector::{SelectError, Selector, SelectorSyntaxError};
 
@@ -134,14 +136,15 @@ impl Identity {
     }
 
     fn read(&self, record: &Record) -> (Read, Option<Read>) {
-        // The common pair shares one pass over the payload.
-        if let (Selector::Json(id), Some(Selector::Json(tenant))) = (&self.id, &self.tenant) {
-            return match read_json(record, [id, tenant]) {
+        // Where both are in the payload they share one pass over it.
+        match (&self.id, &self.tenant) {
+            (Selector::Json(id), Some(Selector::Json(tenant))) => match read_json(record, [id, tenant]) {
                 Ok([id, tenant]) => (id, Some(tenant)),
                 Err(e) => (Err(e.clone()), Some(Err(e))),
-            };
+            },
+            (Selector::All(parts), Some(Selector::Json(tenant))) => parts.select_with(record, Some(tenant)),
+            (id, tenant) => (id.select(record), tenant.as_ref().map(|tenant| tenant.select(record))),
         }
-        (self.id.select(record), self.tenant.as_ref().map(|tenant| tenant.select(record)))
     }
 
     /// An operator finds a dead letter by its id, so try; but do not parse a payload that is too large.

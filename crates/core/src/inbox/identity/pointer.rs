@@ -30,14 +30,14 @@ pub(super) fn check(pointer: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Follows all `pointers` through `json`. Where an object repeats a name the last one counts, as in PostgreSQL's `jsonb`.
+/// Follows all `pointers` that are there through `json`. Where an object repeats a name the last one counts, as in PostgreSQL's `jsonb`.
 pub(super) fn read<const N: usize>(
     json: &[u8],
-    pointers: [&str; N],
+    pointers: [Option<&str>; N],
 ) -> Result<[Option<Leaf>; N], serde_json::Error> {
     let mut found = std::array::from_fn(|_| None);
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    Walk { wanted: pointers.map(Some), found: &mut found }.deserialize(&mut deserializer)?;
+    Walk { wanted: pointers, found: &mut found }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(found)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::parts::{Parts, PartsError};
 use super::pointer::{self, Leaf};
 use crate::message::{PATH_PREFIX, PROPERTY_PREFIX, Record};
 
@@ -40,6 +41,8 @@ pub enum Selector {
     /// `topic/partition/offset@log`, with the identity of the log where the source knows it: the same place in a topic that
     /// was created anew is another message. Recognises redelivery, but not a producer that sends the same message twice.
     Coordinates,
+    /// Several values that are the id together: see [`Selector::all`].
+    All(Parts),
 }
 
 /// Why a text is not a selector.
@@ -99,9 +102,20 @@ pub enum SelectError {
     /// A source is a URI reference, which has no space; with one, two different events could get the same id.
     #[error("the `source` of the CloudEvent contains a space")]
     SpaceInSource,
+    /// A part of an id of several parts is an empty string.
+    #[error("the part {0} is empty")]
+    EmptyPart(String),
 }
 
 impl Selector {
+    /// An id of several parts: an event code and a reference, say, that are unique only together. See [`Parts`].
+    ///
+    /// # Errors
+    /// If it is not two to eight different selectors.
+    pub fn all(selectors: impl IntoIterator<Item = Self>) -> Result<Self, PartsError> {
+        Parts::new(selectors).map(Self::All)
+    }
+
     /// Reads the text from a record.
     ///
     /// # Errors
@@ -128,12 +142,17 @@ impl Selector {
                 Some(log) => format!("{}@{log}", record.coordinates()),
                 None => record.coordinates(),
             }),
+            Self::All(parts) => parts.select_with(record, None).0,
         }
     }
 
     /// Whether reading it may need the payload.
     pub(super) fn reads_payload(&self) -> bool {
-        matches!(self, Self::Json(_) | Self::CloudEvents)
+        match self {
+            Self::Json(_) | Self::CloudEvents => true,
+            Self::All(parts) => parts.iter().any(Self::reads_payload),
+            Self::Key | Self::Header(_) | Self::Property(_) | Self::Path(_) | Self::Coordinates => false,
+        }
     }
 }
 
@@ -165,14 +184,25 @@ pub(super) fn read_json<const N: usize>(
     record: &Record,
     pointers: [&str; N],
 ) -> Result<[Result<String, SelectError>; N], SelectError> {
+    let mut leaves = read_leaves(record, pointers.map(Some))?.into_iter();
+    Ok(pointers.map(|pointer| text_at(pointer, leaves.next().flatten())))
+}
+
+/// As [`read_json`], where not every place of the array is taken.
+pub(super) fn read_leaves<const N: usize>(
+    record: &Record,
+    pointers: [Option<&str>; N],
+) -> Result<[Option<Leaf>; N], SelectError> {
     let payload = record.payload.as_deref().ok_or(SelectError::NoPayload)?;
-    let mut leaves =
-        pointer::read(payload, pointers).map_err(|e| SelectError::NotJson(e.to_string()))?.into_iter();
-    Ok(pointers.map(|pointer| match leaves.next().flatten() {
+    pointer::read(payload, pointers).map_err(|e| SelectError::NotJson(e.to_string()))
+}
+
+pub(super) fn text_at(pointer: &str, leaf: Option<Leaf>) -> Result<String, SelectError> {
+    match leaf {
         Some(Leaf::Text(text)) => Ok(text),
         Some(Leaf::Other(found)) => Err(SelectError::WrongType { pointer: pointer.to_owned(), found }),
         None => Err(SelectError::NothingAt(pointer.to_owned())),
-    }))
+    }
 }
 
 /// The content type tells structured mode from binary mode. In binary mode the attributes are headers, whose names begin with
@@ -256,6 +286,7 @@ impl fmt::Display for Selector {
             Self::Path(name) => write!(f, "{PATH_PREFIX}{name}"),
             Self::CloudEvents => f.write_str("cloudevents"),
             Self::Coordinates => f.write_str("coordinates"),
+            Self::All(parts) => write!(f, "{parts}"),
         }
     }
 }

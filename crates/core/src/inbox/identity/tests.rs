@@ -216,6 +216,72 @@ fn cloud_events_in_structured_mode() {
     );
 }
 
+fn all(parts: &[&str]) -> Result<Selector, PartsError> {
+    Selector::all(parts.iter().map(|part| part.parse().unwrap()))
+}
+
+#[test]
+fn several_values_make_one_id() {
+    let mut record =
+        with_payload(r#"{"eventCode": "REFUND", "item": {"psp": 85}, "odd": "a|b~c", "none": ""}"#);
+    record.key = Some("k-1".into());
+    for (parts, id) in [
+        (&["json:/eventCode", "json:/item/psp"] as &[_], "REFUND|85"),
+        (&["json:/item/psp", "json:/eventCode"], "85|REFUND"),
+        (&["json:/item/psp", "key", "json:/eventCode", "coordinates"], "85|k-1|REFUND|orders/3/42"),
+        (&["key", "coordinates"], "k-1|orders/3/42"),
+        (&["json:/odd", "key"], "a~1b~0c|k-1"),
+    ] {
+        assert_eq!(all(parts).unwrap().select(&record), Ok(id.to_owned()));
+    }
+    for (parts, error) in [
+        (["json:/eventCode", "json:/pspReference"], "the payload has nothing at /pspReference"),
+        (["json:/item", "key"], "the value at /item is an object"),
+        (["json:/none", "key"], "the part json:/none is empty"),
+        (["json:/eventCode", "header:h"], "no header `h`"),
+    ] {
+        let found = all(&parts).unwrap().select(&record).unwrap_err().to_string();
+        assert!(found.contains(error), "{found}");
+    }
+}
+
+#[test]
+fn a_list_of_parts_that_makes_no_sense_is_refused() {
+    let nine: Vec<String> = (0..9).map(|nth| format!("header:h{nth}")).collect();
+    let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
+    assert!(all(&nine[..8]).is_ok());
+    assert_eq!(all(&nine), Err(PartsError::TooMany));
+    assert_eq!(all(&[]), Err(PartsError::TooFew));
+    assert_eq!(all(&["key"]), Err(PartsError::TooFew));
+    assert_eq!(all(&["key", "cloudevents", "key"]), Err(PartsError::Twice(Selector::Key)));
+    assert_eq!(Selector::all([all(&nine[..2]).unwrap(), Selector::Key]), Err(PartsError::Nested));
+    assert_eq!(all(&["key", "json:/a"]).unwrap().to_string(), "[key, json:/a]");
+}
+
+#[test]
+fn an_id_of_parts_and_a_tenant_in_the_payload_are_read_together() {
+    let json = r#"{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7, "h": 8, "tenant": "t"}"#;
+    let tenant = Some(Selector::Json("/tenant".into()));
+    for (names, id) in [("ab", "1|2"), ("bac", "2|1|3"), ("abcdefgh", "1|2|3|4|5|6|7|8")] {
+        let parts = names.chars().map(|name| Selector::Json(format!("/{name}")));
+        let identity = Identity::new(Selector::all(parts).unwrap(), tenant.clone());
+        let message = identity.identify(with_payload(json)).unwrap();
+        assert_eq!((message.id().as_str(), message.tenant().as_str()), (id, "t"));
+        let unfit = identity.identify(with_payload(r#"{"a": 1, "tenant": "t"}"#)).unwrap_err();
+        assert_eq!(unfit.reason, "the message has no id: the payload has nothing at /b");
+        assert_eq!(unfit.tenant, Some(Tenant::new("t").unwrap()));
+    }
+}
+
+#[test]
+fn an_id_of_parts_has_the_same_limit() {
+    let identity = Identity::new(all(&["header:a", "header:b"]).unwrap(), None);
+    let half = "x".repeat(256);
+    let record = with_headers(&[("a", Some(half.as_bytes())), ("b", Some(half.as_bytes()))]);
+    let unfit = identity.identify(record).unwrap_err();
+    assert!(unfit.reason.contains("513 bytes"), "{}", unfit.reason);
+}
+
 #[test]
 fn identity_makes_a_message_of_id_and_tenant() {
     let json = with_payload(r#"{"id": "m-1", "tenant": 5}"#);
@@ -296,7 +362,7 @@ proptest! {
     #[test]
     fn pointers_agree_with_serde_json(json in any_json(), parts in prop::collection::vec("[ab01]|~0|~1|a~1", 1..4)) {
         let pointer = parts.iter().map(|part| format!("/{part}")).collect::<String>();
-        let [found] = pointer::read(json.to_string().as_bytes(), [&pointer]).unwrap();
+        let [found] = pointer::read(json.to_string().as_bytes(), [Some(&pointer)]).unwrap();
         let text = match found {
             Some(Leaf::Text(text)) => Some(text),
             Some(Leaf::Other(_)) | None => None,
@@ -307,6 +373,24 @@ proptest! {
             _ => None,
         });
         prop_assert_eq!(text, expected);
+    }
+
+    /// Two lists of values give the same id only if they are the same list.
+    #[test]
+    fn ids_of_parts_are_unambiguous(
+        one in prop::collection::vec("[a|~01]{1,3}", 2..5),
+        other in prop::collection::vec("[a|~01]{1,3}", 2..5),
+    ) {
+        let id = |values: &[String]| {
+            let names: Vec<String> = (0..values.len()).map(|nth| format!("header:{nth}")).collect();
+            let headers = values.iter().enumerate().map(|(nth, value)| (nth.to_string(), Some(Bytes::copy_from_slice(value.as_bytes()))));
+            let record = Record { headers: Headers::from_iter(headers), ..record() };
+            all(&names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap().select(&record).unwrap()
+        };
+        prop_assert_eq!(one == other, id(&one) == id(&other));
+        // And the values can be read back.
+        let unescape = |part: &str| part.replace("~1", "|").replace("~0", "~");
+        prop_assert_eq!(id(&one).split('|').map(unescape).collect::<Vec<_>>(), one);
     }
 
     #[test]

@@ -78,11 +78,21 @@ impl<S: OutboxAdmin> Inner<S> {
             if events.is_empty() {
                 return Ended::Well;
             }
-            unit.route.health.busy();
-            failpoint("relay-after-read");
             // A store may give each shard its share of the bound.
             let last = events.len() < bounds.messages / shards.len().max(1)
                 && events.iter().map(StoredEvent::byte_len).sum::<usize>() < bounds.bytes / 2;
+            let events = match self.due_events(unit, events).await {
+                Ok(events) => events,
+                Err(ended) => return ended,
+            };
+            if events.is_empty() {
+                if last {
+                    return Ended::Well;
+                }
+                continue;
+            }
+            unit.route.health.busy();
+            failpoint("relay-after-read");
             let events: Vec<OutgoingEvent> =
                 events.into_iter().map(|event| OutgoingEvent::new(event, Arc::clone(&self.source))).collect();
             let delivered = tokio::select! {
@@ -115,7 +125,7 @@ impl<S: OutboxAdmin> Inner<S> {
         Ended::Well
     }
 
-    fn failed(&self, unit: &Unit, reason: &str) -> Ended {
+    pub(super) fn failed(&self, unit: &Unit, reason: &str) -> Ended {
         unit.route.health.busy();
         unit.route.health.failed(reason);
         let wait = unit.route.sink.retry().backoff.delay(unit.failures + 1).min(FAILED_WAIT);
@@ -167,8 +177,8 @@ impl<S: OutboxAdmin> Inner<S> {
         deliveries
     }
 
-    /// The events are out: writing that down is worth some tries, because without it they go out again.
-    async fn record(&self, unit: &Unit, deliveries: &Deliveries) -> Result<(), Ended> {
+    /// Writes down what became of events. If they are out that is worth some tries, because without it they go out again.
+    pub(super) async fn record(&self, unit: &Unit, deliveries: &Deliveries) -> Result<(), Ended> {
         let mut tries = 0;
         loop {
             failpoint("relay-before-delete");

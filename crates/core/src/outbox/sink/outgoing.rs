@@ -1,12 +1,12 @@
 //! An event on its way, with the headers it travels with.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::message::Headers;
+use crate::outbox::time::to_rfc3339;
 use crate::store::StoredEvent;
 
 /// An event on its way to a sink. Cheap to clone.
@@ -90,7 +90,7 @@ impl OutgoingEvent {
             visit("ce_type", Some(event.topic.as_bytes()));
         }
         if !own("ce_time") {
-            visit("ce_time", Some(rfc3339(event.created_at_ms).as_bytes()));
+            visit("ce_time", Some(to_rfc3339(event.created_at_ms).as_bytes()));
         }
         if let Some(cause) = event.causation_id.as_deref().filter(|_| !own("oncebox-causation-id")) {
             visit("oncebox-causation-id", Some(cause.as_bytes()));
@@ -107,25 +107,5 @@ impl OutgoingEvent {
         let mut headers = Headers::new();
         self.visit_headers(|name, value| headers.push(name, value.map(Bytes::copy_from_slice)));
         headers
-    }
-}
-
-/// The last millisecond of the year 9999: what comes after has no such form.
-const MAX_RFC3339_MS: u64 = 253_402_300_799_999;
-
-fn rfc3339(ms: i64) -> String {
-    let since_1970 = Duration::from_millis(u64::try_from(ms).unwrap_or_default().min(MAX_RFC3339_MS));
-    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since_1970).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_time_can_be_written() {
-        assert_eq!(rfc3339(1_700_000_000_123), "2023-11-14T22:13:20.123Z");
-        assert_eq!(rfc3339(i64::MIN), "1970-01-01T00:00:00.000Z");
-        assert_eq!(rfc3339(i64::MAX), "9999-12-31T23:59:59.999Z");
     }
 }
