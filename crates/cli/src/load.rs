@@ -1,22 +1,18 @@
 //! Reads the configuration file.
 
+mod http;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
-use axum::Router;
-use axum::http::StatusCode;
 use oncebox_config::{
     Config, InboxConfig, KafkaConfig, OperationProblem, OperationUse, OutboxConfig, Problems, RabbitmqConfig,
-    RabbitmqInbox, RefusedProperty, SourceConfig, StoreKind, Surroundings, VerifyConfig, VerifyScheme,
-    WebhookConfig,
+    RabbitmqInbox, RefusedProperty, SourceConfig, StoreKind, Surroundings, WebhookConfig,
 };
-use oncebox_core::error::BoxError;
 use oncebox_core::inbox::{Identity, Settings};
 use oncebox_core::outbox::{ByEvent, RelaySettings};
-use oncebox_http::verify::{Access, BodySignature, Encoding, Verifier};
-use oncebox_http::{HttpInbox, HttpSource, PathPattern, Reply, with_lower_case_headers};
+use oncebox_http::{PathPattern, with_lower_case_headers};
 use oncebox_kafka::Kafka;
 use oncebox_mongodb::operations::{Problem, Standing, check_operation, check_sweep};
 use oncebox_mysql::MysqlStore;
@@ -27,6 +23,7 @@ use oncebox_sqlite::SqliteStore;
 use oncebox_webhook::Webhook;
 
 use crate::exit::Failure;
+pub(crate) use http::http_inbox;
 
 /// The configuration, or everything that is wrong with it.
 pub(crate) fn config(file: &Path) -> Result<Config, Failure> {
@@ -152,50 +149,6 @@ pub(crate) fn rabbitmq_sink(
         }
     }
     Ok(Some(sink))
-}
-
-/// The two halves of an inbox that takes requests, or what is wrong with it.
-pub(crate) fn http_inbox(config: &oncebox_config::HttpInbox) -> Result<(Router, HttpSource), BoxError> {
-    let mut limits = oncebox_http::Limits::default();
-    limits.body_bytes = config.max_body;
-    limits.answer_within = config.timeout;
-    limits.copy_within = limits.copy_within.min(config.timeout);
-    let mut reply = Reply::new(StatusCode::from_u16(config.status)?)?;
-    if !config.body.is_empty() {
-        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&config.body).is_ok();
-        let content_type = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
-        reply = reply.body(content_type, config.body.clone())?;
-    }
-    let mut inbox = HttpInbox::apply(config.path.parse()?).limits(limits).reply(reply);
-    if let Some(key) = &config.key {
-        inbox = inbox.key(key.clone());
-    }
-    if let Some(verify) = &config.verify {
-        inbox = inbox.access(Access::Verified(verifier(verify)?));
-    }
-    Ok(inbox.open()?)
-}
-
-fn verifier(config: &VerifyConfig) -> Result<Verifier, BoxError> {
-    let secrets = config.secrets.iter().cloned();
-    let verifier = match &config.scheme {
-        VerifyScheme::Standard => Verifier::standard_webhooks(secrets),
-        VerifyScheme::Stripe => Verifier::stripe(secrets),
-        VerifyScheme::Github => Verifier::github(secrets),
-        VerifyScheme::Shopify => Verifier::shopify(secrets),
-        VerifyScheme::Slack => Verifier::slack(secrets),
-        VerifyScheme::Bearer => Verifier::bearer(secrets),
-        VerifyScheme::Basic { user } => Verifier::basic(secrets.map(|secret| (user, secret))),
-        VerifyScheme::Hmac { header, base64, prefix } => {
-            let encoding = if *base64 { Encoding::Base64 } else { Encoding::Hex };
-            let signature = BodySignature { header: header.parse()?, encoding, prefix: prefix.clone() };
-            Verifier::hmac(secrets, signature)
-        }
-    }?;
-    Ok(match config.tolerance {
-        Some(tolerance) => verifier.tolerance(tolerance),
-        None => verifier,
-    })
 }
 
 /// The sink of a webhook.

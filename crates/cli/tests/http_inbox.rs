@@ -52,6 +52,11 @@ struct Got {
 
 impl World {
     async fn new(http: &str) -> Self {
+        Self::with(&format!(r#"path = "/in/orders", {http}"#), "").await
+    }
+
+    /// With these keys under `inbox.http`, and what follows in the file.
+    async fn with(http: &str, further: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let text = format!(
@@ -62,12 +67,13 @@ listen = "{address}"
 [[inbox]]
 consumer = "orders"
 id = "header:Idempotency-Key"
-http = {{ path = "/in/orders", {http} }}
+http = {{ {http} }}
 [inbox.handler]
 each = [
   {{ sql = "UPDATE stock SET on_hand = on_hand - (:payload->>'qty') WHERE sku = :payload->>'sku'", rows = 1 }},
   "INSERT INTO ledger (message_id, qty) VALUES (:id, :payload->>'qty')",
 ]
+{further}
 "#
         );
         std::fs::write(folder.path().join("oncebox.toml"), text).unwrap();
@@ -250,4 +256,89 @@ async fn a_server_that_stops_answers_what_it_took_and_the_status_counts_it() {
     );
     let refused = world.post("c", "{}").await;
     assert!(refused.is_err() || refused.is_ok_and(|got| got.status == StatusCode::SERVICE_UNAVAILABLE));
+}
+
+/// Everybody is answered at once, whatever becomes of the server: what was accepted is applied, once and in order for each key.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_accepted_is_applied_later_by_a_server_that_is_killed() {
+    const CLIENTS: i64 = 8;
+    const EACH: i64 = 60;
+    let accept = r#"path = "/in/orders", mode = "accept", body = "later", key = "json:/client""#;
+    let world = Arc::new(World::with(accept, "[outbox]\nrelay = true").await);
+    let mut daemon = world.run();
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..CLIENTS {
+        let world = Arc::clone(&world);
+        clients.spawn(async move {
+            for nth in 0..EACH {
+                let body = format!(r#"{{"sku":"bolt","qty":1,"client":"c{client}"}}"#);
+                for _ in 0..2 {
+                    let got = world.insist(&format!("c{client}-{nth:03}"), &body).await;
+                    assert_eq!((got.status, got.body.as_str()), (StatusCode::ACCEPTED, "later"));
+                }
+            }
+        });
+    }
+    for kill in 1..=3 {
+        eventually("some were applied", async || {
+            world.number("SELECT COUNT(*) FROM ledger").await >= CLIENTS * EACH * kill / 4
+        })
+        .await;
+        daemon.kill();
+        daemon = world.run();
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+    eventually("all were applied", async || world.number("SELECT COUNT(*) FROM oncebox_outbox").await == 0)
+        .await;
+    assert_eq!(world.number("SELECT COUNT(*) FROM ledger").await, CLIENTS * EACH);
+    assert_eq!(world.number("SELECT on_hand FROM stock").await, 1_000_000 - CLIENTS * EACH);
+    let disorder = "SELECT COUNT(*) FROM ledger a JOIN ledger b ON a.n < b.n AND a.message_id > b.message_id
+        AND substr(a.message_id, 1, 3) = substr(b.message_id, 1, 3)";
+    assert_eq!(world.number(disorder).await, 0);
+    assert_eq!(world.number("SELECT COUNT(*) FROM oncebox_dead").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_accepted_and_cannot_be_applied_is_a_dead_letter_that_can_be_replayed() {
+    let accept = r#"path = "/in/orders", mode = "accept""#;
+    let world = World::with(accept, "[outbox]\nrelay = true").await;
+    let _daemon = world.run();
+    assert_eq!(world.insist("a", r#"{"sku":"nut","qty":1}"#).await.status, StatusCode::ACCEPTED);
+    assert_eq!(world.insist("b", r#"{"sku":"bolt","qty":1}"#).await.status, StatusCode::ACCEPTED);
+    eventually("the letter", async || world.number("SELECT COUNT(*) FROM oncebox_dead").await == 1).await;
+    eventually("the other one", async || world.number("SELECT COUNT(*) FROM ledger").await == 1).await;
+    sqlx::query("INSERT INTO stock VALUES ('nut', 10)").execute(&world.pool).await.unwrap();
+    Answer::of(world.folder.path(), ["dead", "replay", "--all"]).exits(0);
+    assert_eq!(world.number("SELECT on_hand FROM stock WHERE sku = 'nut'").await, 9);
+    eventually("nothing waits", async || world.number("SELECT COUNT(*) FROM oncebox_outbox").await == 0)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_has_secrets_of_its_own_and_cannot_write_for_another() {
+    let tenants = r#"path = "/in/{tenant}/orders", handshake = { origins = ["events.example"] },
+        verify = { scheme = "bearer", secrets = { acme = ["of-acme"], zenith = ["old", "of-zenith"] } }"#;
+    let world = World::with(&tenants.replace('\n', " "), "").await;
+    let _daemon = world.run();
+    let send = async |tenant: &str, token: &str, id: &str| {
+        let path = format!("/in/{tenant}/orders");
+        let request = world.to(&path).header("idempotency-key", id);
+        let request = request.header("authorization", format!("Bearer {token}"));
+        world
+            .request(request, r#"{"sku":"bolt","qty":1}"#)
+            .await
+            .map_or(StatusCode::BAD_GATEWAY, |got| got.status)
+    };
+    eventually("it runs", async || send("acme", "of-acme", "1").await == StatusCode::NO_CONTENT).await;
+    assert_eq!(send("zenith", "of-zenith", "2").await, StatusCode::NO_CONTENT);
+    assert_eq!(send("zenith", "old", "3").await, StatusCode::NO_CONTENT);
+    assert_eq!(send("zenith", "of-acme", "4").await, StatusCode::UNAUTHORIZED);
+    assert_eq!(send("nobody", "of-acme", "5").await, StatusCode::UNAUTHORIZED);
+    assert_eq!(world.number("SELECT COUNT(*) FROM ledger").await, 3);
+    let asks = Request::options(format!("http://{}/in/acme/orders", world.address));
+    let asks = asks.header("webhook-request-origin", "events.example").body(Full::default()).unwrap();
+    let answer = world.client.request(asks).await.unwrap();
+    assert_eq!(answer.headers()["webhook-allowed-origin"], "events.example");
 }

@@ -12,7 +12,7 @@ use oncebox_sql::PayloadKind;
 use super::adopt;
 use super::bounds::{self, duration};
 use super::handler::{self, HandlerConfig};
-use super::reader::{Entry, Section};
+use super::reader::{Entry, Place, Section};
 use super::source::{self, Offered, SourceConfig};
 use super::store::StoreKind;
 
@@ -46,12 +46,12 @@ pub struct InboxConfig {
     pub handler: HandlerConfig,
 }
 
-pub(super) fn read(
-    mut section: Section<'_, '_>,
+pub(super) fn read<'c, 'a>(
+    mut section: Section<'c, 'a>,
     store: Option<StoreKind>,
     adopted: Option<&Adopt>,
     offered: Offered,
-    taken: &mut Taken,
+    taken: &mut Taken<'c, 'a>,
 ) -> Option<InboxConfig> {
     let default = Settings::default();
     let consumer = section
@@ -79,7 +79,7 @@ pub(super) fn read(
     let lanes = section
         .or("lanes", default.lanes, |e| e.integer(&(1..=64)).and_then(|lanes| usize::try_from(lanes).ok()));
     // Who sends a request tries again by itself.
-    let takes_requests = matches!(source, Some(SourceConfig::Http(_)));
+    let takes_requests = source.as_ref().is_some_and(SourceConfig::sender_waits);
     let retry_default =
         if takes_requests { RetryPolicy { attempts: 1, ..default.retry } } else { default.retry };
     let retry = section.or("retry", retry_default, |e| Some(bounds::retry(e.into_section()?, retry_default)));
@@ -89,9 +89,10 @@ pub(super) fn read(
     let payload = [("json", PayloadKind::Json), ("text", PayloadKind::Text), ("bytes", PayloadKind::Bytes)];
     let payload = section.or("payload", PayloadKind::default(), |e| e.choice(&payload));
     let on_failure = [("park", OnFailure::Park), ("park-key", OnFailure::ParkKey), ("halt", OnFailure::Halt)];
-    let on_failure = match source {
-        Some(SourceConfig::Http(_)) => OnFailure::GiveBack,
-        _ => section.or("on_failure", default.on_failure, |e| e.choice(&on_failure)),
+    let on_failure = if takes_requests {
+        OnFailure::GiveBack
+    } else {
+        section.or("on_failure", default.on_failure, |e| e.choice(&on_failure))
     };
     let retention = section.or("retention", default.retention, |e| duration(&e, Duration::from_secs(60)));
     let stale = [("apply", StalePolicy::Apply), ("park", StalePolicy::Park)];
@@ -124,15 +125,17 @@ pub(super) fn read(
 }
 
 /// The names that earlier inboxes of the file have taken.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
+#[derive(Default)]
+pub(super) struct Taken<'c, 'a> {
     consumers: Vec<ConsumerName>,
     pub(super) groups: Vec<String>,
     pub(super) queues: Vec<String>,
     pub(super) paths: Vec<String>,
+    /// Where it says that requests are accepted, to be applied later.
+    pub(super) accepts: Vec<Place<'c, 'a>>,
 }
 
-impl Taken {
+impl Taken<'_, '_> {
     /// False if another inbox has the name.
     fn claim_consumer(&mut self, consumer: Option<&(ConsumerName, Entry<'_, '_>)>) -> bool {
         let Some((name, entry)) = consumer else { return false };

@@ -37,7 +37,8 @@ pub use problem::{Problem, Problems};
 pub use rabbitmq::RabbitmqConfig;
 pub use service::{HttpConfig, PurgeConfig};
 pub use source::{
-    HttpInbox, KafkaInbox, RabbitmqInbox, RetentionCheck, SourceConfig, VerifyConfig, VerifyScheme,
+    HandshakeConfig, HttpInbox, HttpMode, KafkaInbox, RabbitmqInbox, RetentionCheck, SecretsConfig,
+    SourceConfig, VerifyConfig, VerifyScheme,
 };
 pub use store::{PartitionReceipts, StoreConfig, StoreKind};
 pub use surroundings::{OperationProblem, OperationUse, RefusedProperty, Surroundings};
@@ -119,16 +120,7 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
     let inboxes = items(&mut root, "inbox", "[[inbox]], with two brackets");
     let webhooks = items(&mut root, "webhook", "[[webhook]], with two brackets");
     let sweeps = items(&mut root, "sweep", "[[sweep]], with two brackets");
-    let sinks = Sinks { kafka: has_kafka, rabbitmq: has_rabbitmq, webhooks: !webhooks.is_empty() };
     let first_webhook = webhooks.first().map(|first| first.place());
-    let mut taken = Vec::new();
-    let webhooks =
-        webhooks.into_iter().filter_map(|entry| webhook::read(entry.into_section()?, &mut taken)).collect();
-    let outbox = root
-        .or("outbox", OutboxConfig::default(), |e| Some(outbox::read(e.into_section()?, sinks, &mut taken)));
-    if let Some(first) = first_webhook.filter(|_| !outbox.relay) {
-        first.report("a webhook gets its events from the relay", "write `relay = true` under [outbox]");
-    }
     let kind = store.as_ref().map(|store| store.kind);
     let adopt = store.as_ref().and_then(|store| store.adopt.as_ref());
     if let Some(adopt) = adopt {
@@ -139,6 +131,29 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
         .into_iter()
         .filter_map(|entry| inbox::read(entry.into_section()?, kind, adopt, offered, &mut taken))
         .collect();
+    let accepted = taken.accepts;
+    let sinks = Sinks {
+        kafka: has_kafka,
+        rabbitmq: has_rabbitmq,
+        webhooks: !webhooks.is_empty(),
+        accepts: !accepted.is_empty(),
+    };
+    let mut taken = Vec::new();
+    let webhooks =
+        webhooks.into_iter().filter_map(|entry| webhook::read(entry.into_section()?, &mut taken)).collect();
+    let outbox = root
+        .or("outbox", OutboxConfig::default(), |e| Some(outbox::read(e.into_section()?, sinks, &mut taken)));
+    if !outbox.relay {
+        for place in &accepted {
+            place.report(
+                "the relay brings what was accepted to the inbox",
+                "write `relay = true` under [outbox]",
+            );
+        }
+    }
+    if let Some(first) = first_webhook.filter(|_| !outbox.relay) {
+        first.report("a webhook gets its events from the relay", "write `relay = true` under [outbox]");
+    }
     let mut taken = Vec::new();
     let sweeps =
         sweeps.into_iter().filter_map(|entry| sweep::read(entry.into_section()?, kind, &mut taken)).collect();

@@ -64,6 +64,8 @@ pub(super) struct Sinks {
     pub(super) kafka: bool,
     pub(super) rabbitmq: bool,
     pub(super) webhooks: bool,
+    /// An inbox gets what it accepted from the relay.
+    pub(super) accepts: bool,
 }
 
 /// `taken` holds the patterns of webhooks.
@@ -88,7 +90,7 @@ pub(super) fn read(mut section: Section<'_, '_>, sinks: Sinks, taken: &mut Vec<S
             route(entry.into_section()?, taken)
         })
         .collect();
-    let has_sink = sinks.kafka || sinks.webhooks || exchange.is_some() || !routes.is_empty();
+    let has_sink = sinks.kafka || sinks.webhooks || sinks.accepts || exchange.is_some() || !routes.is_empty();
     let relay = section.or("relay", default.relay, |entry| {
         let relay = entry.boolean()?;
         if relay && !has_sink {

@@ -9,7 +9,7 @@ use oncebox_core::inbox::Selector;
 use super::inbox::Taken;
 use super::reader::Section;
 pub(super) use http::Reach;
-pub use http::{HttpInbox, VerifyConfig, VerifyScheme};
+pub use http::{HandshakeConfig, HttpInbox, HttpMode, SecretsConfig, VerifyConfig, VerifyScheme};
 pub use kafka::{KafkaInbox, RetentionCheck};
 pub use rabbitmq::RabbitmqInbox;
 
@@ -44,6 +44,12 @@ impl SourceConfig {
         }
     }
 
+    /// Whether whoever sends a message waits until it is applied, and hears of it.
+    #[must_use]
+    pub fn sender_waits(&self) -> bool {
+        matches!(self, Self::Http(http) if http.mode == HttpMode::Apply)
+    }
+
     /// Why this selector cannot give the id of a message that is read here, and what to do; `None` if it can.
     pub(super) fn refuses(&self, id: &Selector) -> Option<(&'static str, &'static str)> {
         let use_what_is_there = "use what the sender says, as in header:NAME or json:/POINTER";
@@ -72,11 +78,11 @@ pub(super) struct Offered {
 }
 
 /// The keys that say where an inbox reads from. `consumer` is the default of the group.
-pub(super) fn read(
-    section: &mut Section<'_, '_>,
+pub(super) fn read<'c, 'a>(
+    section: &mut Section<'c, 'a>,
     consumer: Option<&str>,
     offered: Offered,
-    taken: &mut Taken,
+    taken: &mut Taken<'c, 'a>,
 ) -> Option<SourceConfig> {
     let (topics, queue, http) =
         (section.optional("topics"), section.optional("queue"), section.optional("http"));
@@ -99,11 +105,6 @@ pub(super) fn read(
                 of_rabbitmq,
                 "is for a queue; for requests it stands under [inbox.http], if at all",
             );
-            refuse(
-                section,
-                &["on_failure"],
-                "is for messages whose sender is gone; who sends a request hears of it",
-            );
         }
         _ => refuse(section, of_rabbitmq, "is for a queue of RabbitMQ"),
     }
@@ -111,7 +112,14 @@ pub(super) fn read(
         (_, Some(queue), _) => {
             rabbitmq::read(section, &queue, offered.rabbitmq, &mut taken.queues).map(SourceConfig::Rabbitmq)
         }
-        (_, _, Some(http)) => http::read(http, offered.http, &mut taken.paths).map(SourceConfig::Http),
+        (_, _, Some(http)) => {
+            let http = http::read(http, offered.http, taken)?;
+            if http.mode == HttpMode::Apply {
+                let why = "is for messages whose sender is gone; who sends a request hears of it";
+                refuse(section, &["on_failure"], why);
+            }
+            Some(SourceConfig::Http(http))
+        }
         (Some(topics), ..) => {
             kafka::read(section, topics, consumer, offered.kafka, &mut taken.groups).map(SourceConfig::Kafka)
         }

@@ -2,12 +2,17 @@
 //! who waits for an answer.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use oncebox_core::error::Error;
 use oncebox_core::inbox::Identity;
 use oncebox_core::message::{Message, Record};
 use oncebox_core::names::{MessageId, Tenant};
+use oncebox_core::outbox::LocalQueue;
 use oncebox_core::source::{Answer, Answered, LogId, Stream};
+use oncebox_core::store::OutboxAdmin;
 use tokio::sync::oneshot;
 
 /// Open while the source runs.
@@ -17,8 +22,37 @@ pub(crate) struct Door(RwLock<Option<Arc<Run>>>);
 /// One run of the source.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pub(crate) stream: Stream,
     pub(crate) identity: Identity,
+    pub(crate) way: Way,
+}
+
+/// Where messages go from here.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// To the inbox; who sent them waits until they are applied.
+    Apply(Counter),
+    /// Into the database; who sent them waits until they are stored.
+    Accept(Arc<dyn Accept>),
+}
+
+/// Stores messages.
+pub(crate) trait Accept: fmt::Debug + Send + Sync {
+    /// All of them or none.
+    fn accept(&self, records: Vec<Record>) -> Accepting<'_>;
+}
+
+pub(crate) type Accepting<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
+
+impl<S: OutboxAdmin> Accept for LocalQueue<S> {
+    fn accept(&self, records: Vec<Record>) -> Accepting<'_> {
+        Box::pin(self.put(records))
+    }
+}
+
+/// Where messages are handed over.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    pub(crate) stream: Stream,
     /// Who counts the deliveries: this run and no other.
     pub(crate) log: LogId,
     pub(crate) waiting: Arc<Waiting>,
@@ -84,7 +118,7 @@ impl Drop for Opened<'_> {
     }
 }
 
-impl Run {
+impl Counter {
     /// Hands over the messages of a request, all at once or none.
     pub(crate) fn hand_over(&self, messages: &[Message]) -> Result<Vec<Handed>, Full> {
         // Held until all are handed over: numbers ascend, and no answer comes before its waiter is there.

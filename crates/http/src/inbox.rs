@@ -24,6 +24,8 @@ use crate::verify::Access;
 pub struct HttpInbox {
     /// Where requests are sent to. It is also the topic of their messages.
     pub path: PathPattern,
+    /// When requests are answered.
+    pub mode: Mode,
     /// Whose requests are taken.
     pub access: Access,
     /// What a sender gets whose message is applied.
@@ -36,6 +38,15 @@ pub struct HttpInbox {
     pub handshake: Option<Handshake>,
     /// The time of day.
     pub clock: WallClock,
+}
+
+/// When requests are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// When their message is applied.
+    Apply,
+    /// When their message is stored.
+    Accept,
 }
 
 /// Why an inbox cannot be opened.
@@ -58,6 +69,7 @@ impl HttpInbox {
     pub fn apply(path: PathPattern) -> Self {
         Self {
             path,
+            mode: Mode::Apply,
             access: Access::default(),
             reply: Reply::default(),
             key: None,
@@ -67,6 +79,38 @@ impl HttpInbox {
         }
     }
 
+    /// Requests to this path are stored while their sender waits, answered with 202, and applied later, in order for each key: for
+    /// senders that wait only for a moment. Its source is run [through](HttpSource::through) a queue. What fails is kept as a
+    /// dead letter: nobody waits who could send it again.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    ///
+    /// use oncebox::http::HttpInbox;
+    /// use oncebox::sqlite::SqliteStore;
+    /// use oncebox::{Inbox, LocalQueue, Relay, Selector};
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> oncebox::Result {
+    /// let store = SqliteStore::connect("sqlite://shop.sqlite").await?;
+    /// let (router, source) = HttpInbox::accept("/in/orders".parse()?).open()?;
+    /// let queue = LocalQueue::new(store.clone(), "orders".parse()?, "/in/orders");
+    /// let relay = Relay::new(store.clone()).route(queue.topic(), queue.sink());
+    /// let worker = Inbox::new("orders", store)?.id(Selector::Header("webhook-id".into())).each(async |_tx, _message| Ok(()));
+    ///
+    /// let stop = async || tokio::signal::ctrl_c().await.unwrap_or_default();
+    /// tokio::spawn(relay.run(stop()));
+    /// // And serve the router.
+    /// worker.run(Arc::new(source).through(queue), stop()).await?;
+    /// # drop(router);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn accept(path: PathPattern) -> Self {
+        Self { mode: Mode::Accept, ..Self::apply(path) }
+    }
+
     /// Whose requests are taken. Default: everybody's.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
@@ -74,7 +118,8 @@ impl HttpInbox {
         self
     }
 
-    /// What a sender gets whose message is applied. Default: 204 without a body.
+    /// What a sender gets whose message is applied. Default: 204 without a body. Where messages are only accepted, the status is
+    /// always 202.
     #[must_use]
     pub fn reply(mut self, reply: Reply) -> Self {
         self.reply = reply;

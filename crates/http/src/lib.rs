@@ -44,6 +44,7 @@
 //! |---|---|
 //! | applied | that of the [`Reply`]: 200, 201 or 204 |
 //! | applied before | the same, with `idempotent-replayed: true` |
+//! | stored, to be applied later ([`HttpInbox::accept`]) | 202 |
 //! | kept as a dead letter (another [`OnFailure`](oncebox_core::inbox::OnFailure) than `GiveBack`) | 202 |
 //! | no id, or a malformed one | 400 |
 //! | not verified | 401 |
@@ -56,7 +57,7 @@
 //! | failed as often as it may | 500 |
 //! | the database is away, too much is under way, the process ends or begins, no answer in time | 503, `retry-after` |
 //!
-//! All but the first two are `application/problem+json` (RFC 9457). A batch of CloudEvents has one answer for all of its events: the
+//! All but the first four are `application/problem+json` (RFC 9457). A batch of CloudEvents has one answer for all of its events: the
 //! one that is most worth another try. Events that were applied stay applied, and are copies the next time.
 
 mod body;
@@ -80,9 +81,9 @@ pub mod verify;
 pub use clock::WallClock;
 pub use handshake::{Handshake, Origins};
 pub use identity::with_lower_case_headers;
-pub use inbox::{HttpInbox, HttpInboxError};
+pub use inbox::{HttpInbox, HttpInboxError, Mode};
 pub use limits::Limits;
 pub use pattern::{MAX_PATH_BYTES, PathPattern, PatternError};
 pub use reply::{Reply, ReplyError};
 pub use server::{ServerLimits, serve};
-pub use source::HttpSource;
+pub use source::{AcceptSource, HttpSource};

@@ -60,6 +60,13 @@ impl Reply {
         Ok(self)
     }
 
+    /// The message is stored, and not applied yet.
+    pub(crate) fn accepted(&self) -> Response {
+        let mut response = self.response(false);
+        *response.status_mut() = StatusCode::ACCEPTED;
+        response
+    }
+
     pub(crate) fn response(&self, replayed: bool) -> Response {
         let mut response = match &self.body {
             None => Response::new(Body::empty()),

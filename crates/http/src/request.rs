@@ -7,6 +7,7 @@ use axum::extract::{RawPathParams, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use oncebox_core::error::{Error, describe};
 use oncebox_core::inbox::Identity;
 use oncebox_core::message::{Message, Record};
 use oncebox_core::names::{MessageId, Tenant};
@@ -15,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use crate::body::{self, Memory};
-use crate::door::{Door, Handed};
+use crate::door::{Accept, Door, Handed, Way};
 use crate::echo::echo;
 use crate::inbox::HttpInbox;
 use crate::mapping::{Arrival, Malformed, Mapping};
@@ -85,7 +86,11 @@ impl Entrance {
         let run = self.door.run().ok_or_else(|| self.busy("this inbox does not run at the moment"))?;
         let records = self.mapping.records(arrival).map_err(|e| malformed(&e))?;
         let messages = identify(&run.identity, records)?;
-        let handed = run.hand_over(&messages).map_err(|_| self.busy("too many messages wait"))?;
+        let counter = match &run.way {
+            Way::Apply(counter) => counter,
+            Way::Accept(queue) => return self.accept(&**queue, messages).await,
+        };
+        let handed = counter.hand_over(&messages).map_err(|_| self.busy("too many messages wait"))?;
         // Who waits must not keep the stream alive: if that ends without a word, everybody who waits is told so.
         drop(run);
         let became = self.wait(handed).await;
@@ -93,6 +98,25 @@ impl Entrance {
             warn!(path = %self.inbox.path, id = %message.id(), reason = trouble, "a request was not applied");
         }
         Ok(respond(&became, reply, limits.retry_after))
+    }
+
+    /// Stores the messages. They are applied later, whatever becomes of their sender.
+    async fn accept(&self, queue: &dyn Accept, messages: Vec<Message>) -> Result<Response, Problem> {
+        let HttpInbox { path, limits, reply, .. } = &*self.inbox;
+        let records = messages.iter().map(|message| message.record().clone()).collect();
+        let (id, events) = (messages.first().map(Message::id), messages.len());
+        match timeout_at(Instant::now() + limits.answer_within, queue.accept(records)).await {
+            Ok(Ok(())) => Ok(reply.accepted()),
+            Ok(Err(Error::Event(error))) => {
+                let title = "The message is too large";
+                Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, title, error.to_string()))
+            }
+            Ok(Err(error)) => {
+                warn!(%path, ?id, events, reason = describe(&error), "a request was not accepted");
+                Err(self.busy("it cannot be stored at the moment"))
+            }
+            Err(_) => Err(self.busy("it is not stored yet")),
+        }
     }
 
     /// What became of each message, as far as it is known in time.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::error::BoxError;
+use oncebox_core::outbox::LocalQueue;
 use oncebox_core::source::{CancellationToken, Instant, Intake, LogId, OpenStream, Source, Stream};
+use oncebox_core::store::OutboxAdmin;
 use uuid::Uuid;
 
-use crate::door::{Door, Run, Waiting};
+use crate::door::{Counter, Door, Run, Waiting, Way};
 use crate::identity;
-use crate::inbox::HttpInbox;
+use crate::inbox::{HttpInbox, Mode};
 
 /// How often the inbox is told that nothing waits elsewhere.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -24,6 +26,12 @@ pub struct HttpSource {
 impl HttpSource {
     pub(crate) fn new(inbox: Arc<HttpInbox>, door: Arc<Door>) -> Self {
         Self { inbox, door }
+    }
+
+    /// The source of an inbox that [accepts](HttpInbox::accept): requests are answered when their messages are stored in this
+    /// queue, and the messages are applied from there. The relay needs its other end, [`LocalQueue::sink`].
+    pub fn through<S: OutboxAdmin>(self: Arc<Self>, queue: LocalQueue<S>) -> AcceptSource<S> {
+        AcceptSource { http: self, queue }
     }
 
     /// Until told to stop, or the stream stands still.
@@ -47,6 +55,9 @@ impl HttpSource {
 
 impl Source for HttpSource {
     async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
+        if self.inbox.mode == Mode::Accept {
+            return Err("an inbox that accepts reads from a queue: run `source.through(queue)`".into());
+        }
         let identity = intake.settings().identity.clone();
         identity::check(&identity, &self.inbox)?;
         let waiting = Arc::new(Waiting::default());
@@ -54,11 +65,32 @@ impl Source for HttpSource {
         let open = OpenStream::queue(self.inbox.path.as_str());
         let stream = intake.open(open.on_answer(move |answered| answers.answered(answered)));
         let log = LogId::new(Uuid::now_v7().to_string());
-        let opened = self.door.open(Run { stream: stream.clone(), identity, log, waiting });
+        let way = Way::Apply(Counter { stream: stream.clone(), log, waiting });
+        let opened = self.door.open(Run { identity, way });
         let served = self.serve(&stream, &stop).await;
         // First: who comes now is told to come again. Who came before gets an answer.
         drop(opened);
         stream.finish().await;
         served
+    }
+}
+
+/// The source of an inbox that accepts: see [`HttpSource::through`].
+#[derive(Debug)]
+pub struct AcceptSource<S> {
+    http: Arc<HttpSource>,
+    queue: LocalQueue<S>,
+}
+
+impl<S: OutboxAdmin> Source for AcceptSource<S> {
+    async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
+        let HttpSource { inbox, door } = &*self.http;
+        if inbox.mode == Mode::Apply {
+            return Err("an inbox that applies has no queue: run the source itself".into());
+        }
+        let identity = intake.settings().identity.clone();
+        identity::check(&identity, inbox)?;
+        let _opened = door.open(Run { identity, way: Way::Accept(Arc::new(self.queue.clone())) });
+        self.queue.run(intake, stop).await
     }
 }

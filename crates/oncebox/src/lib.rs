@@ -84,7 +84,7 @@ pub use oncebox_core::message::Message;
 #[doc(inline)]
 pub use oncebox_core::monitor::Monitor;
 #[doc(inline)]
-pub use oncebox_core::outbox::{Emit, Event, Relay, RelaySettings};
+pub use oncebox_core::outbox::{Emit, Event, LocalQueue, Relay, RelaySettings};
 #[doc(inline)]
 pub use oncebox_core::{source, store};
 

@@ -1,20 +1,25 @@
 //! An inbox that takes HTTP requests.
 
+mod verify;
+
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use oncebox_core::inbox::Selector;
-use oncebox_core::secret::Secret;
 
+pub use self::verify::{SecretsConfig, VerifyConfig, VerifyScheme};
 use crate::bounds::{self, duration_within};
-use crate::inbox::selector;
-use crate::reader::{Entry, Section};
+use crate::inbox::{Taken, selector};
+use crate::reader::Entry;
 
 /// `[inbox.http]`: the messages are requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpInbox {
     /// `path`: where requests are posted to, as in `/in/orders` or `/in/{tenant}/orders`. Required.
     pub path: String,
+    /// `mode`: when a request is answered. Default `apply`.
+    pub mode: HttpMode,
     /// `status`: what a request is answered with once its message is applied: 200, 201 or 204. Default: 200 if there is
     /// a `body`, otherwise 204.
     pub status: u16,
@@ -28,48 +33,26 @@ pub struct HttpInbox {
     pub key: Option<Selector>,
     /// `verify`: how a request shows who it comes from. Required where others can reach the address.
     pub verify: Option<VerifyConfig>,
+    /// `handshake`: who may send, for senders that ask first, as CloudEvents has it. Default: nobody is answered.
+    pub handshake: Option<HandshakeConfig>,
 }
 
-/// `verify = { scheme = "github", secrets = ["${SECRET}"] }`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VerifyConfig {
-    /// `scheme`: who signs, and how.
-    pub scheme: VerifyScheme,
-    /// `secrets`: any of them will do, so that one can be changed without a gap. Required.
-    pub secrets: Vec<Secret>,
-    /// `tolerance`: how far the time of a request may be off, where a time is signed.
-    pub tolerance: Option<Duration>,
+/// `mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpMode {
+    /// `apply`: a request is answered when its message is applied.
+    Apply,
+    /// `accept`: it is answered when its message is stored, and the message is applied later.
+    Accept,
 }
 
-/// `scheme`.
+/// `handshake = { origins = ["eventgrid.azure.net"], rate = 120 }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum VerifyScheme {
-    /// `standard`: Standard Webhooks.
-    Standard,
-    /// `stripe`.
-    Stripe,
-    /// `github`.
-    Github,
-    /// `shopify`.
-    Shopify,
-    /// `slack`.
-    Slack,
-    /// `hmac`: HMAC-SHA256 over the body, in a header of one's own.
-    Hmac {
-        /// `header`: its name. Required.
-        header: String,
-        /// `encoding`: `hex` or `base64`. Default `hex`.
-        base64: bool,
-        /// `prefix`: what stands before the signature. Default: nothing.
-        prefix: String,
-    },
-    /// `bearer`: a token.
-    Bearer,
-    /// `basic`: a user and a password.
-    Basic {
-        /// `user`. Required.
-        user: String,
-    },
+pub struct HandshakeConfig {
+    /// `origins`: who may send. `["*"]` is everybody. Required.
+    pub origins: Vec<String>,
+    /// `rate`: how many requests per minute. Default: as many as they like.
+    pub rate: Option<NonZeroU32>,
 }
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,19 +72,31 @@ pub(crate) enum Reach {
     Others,
 }
 
-pub(super) fn read(entry: Entry<'_, '_>, reach: Reach, taken: &mut Vec<String>) -> Option<HttpInbox> {
+pub(super) fn read<'c, 'a>(
+    entry: Entry<'c, 'a>,
+    reach: Reach,
+    taken: &mut Taken<'c, 'a>,
+) -> Option<HttpInbox> {
     if reach == Reach::Nobody {
         entry.report("an inbox that takes requests needs an address", "add [http] with `listen`");
     }
     let mut section = entry.into_section()?;
     let path = section
         .required("path", "it is missing", "write where requests are posted to, as in \"/in/orders\"")
-        .and_then(|entry| path(&entry, taken));
-    section.or("mode", (), |e| e.choice(&[("apply", ())]));
+        .and_then(|entry| path(&entry, &mut taken.paths));
+    let mode = section.or("mode", HttpMode::Apply, |e| {
+        let mode = e.choice(&[("apply", HttpMode::Apply), ("accept", HttpMode::Accept)])?;
+        if mode == HttpMode::Accept {
+            taken.accepts.push(e.place());
+        }
+        Some(mode)
+    });
     let body = section.or("body", String::new(), |e| e.text());
     let status = section.or("status", if body.is_empty() { 204 } else { 200 }, |e| {
         let status = e.integer(&(200..=204))?;
-        if !STATUSES.contains(&status) {
+        if mode == HttpMode::Accept {
+            e.report("what is only accepted is always answered with 202", "remove it");
+        } else if !STATUSES.contains(&status) {
             e.report("this is no answer to a request that was applied", "write 200, 201 or 204");
         } else if status == 204 && !body.is_empty() {
             e.report("an answer with status 204 has no body", "write 200, or remove `body`");
@@ -119,16 +114,19 @@ pub(super) fn read(entry: Entry<'_, '_>, reach: Reach, taken: &mut Vec<String>) 
             "write how requests are signed, as in { scheme = \"standard\", secrets = [\"${SECRET}\"] }, or \"none\"",
         );
     }
-    let verify = verify.and_then(verify_config);
+    let verify = verify.and_then(verify::read);
+    let handshake = section.optional("handshake").and_then(handshake);
     section.finish();
     Some(HttpInbox {
         path: path?,
+        mode,
         status: u16::try_from(status).unwrap_or_default(),
         body,
         timeout,
         max_body,
         key,
         verify,
+        handshake,
     })
 }
 
@@ -147,63 +145,19 @@ fn path(entry: &Entry<'_, '_>, taken: &mut Vec<String>) -> Option<String> {
     }
 }
 
-fn verify_config(entry: Entry<'_, '_>) -> Option<VerifyConfig> {
-    // Said openly, nothing is verified.
-    if !entry.is_table() {
-        entry.choice(&[("none", ())]);
-        return None;
-    }
+fn handshake(entry: Entry<'_, '_>) -> Option<HandshakeConfig> {
     let mut section = entry.into_section()?;
-    let schemes = ["standard", "stripe", "github", "shopify", "slack", "hmac", "bearer", "basic"];
-    let schemes: Vec<(&str, &str)> = schemes.into_iter().map(|scheme| (scheme, scheme)).collect();
-    let scheme = section
-        .required(
-            "scheme",
-            "it is missing",
-            "write who signs: standard, stripe, github, shopify, slack, hmac, bearer or basic",
-        )
-        .and_then(|entry| entry.choice(&schemes));
-    let scheme = scheme.and_then(|scheme| self::scheme(&mut section, scheme));
-    let secrets = section
-        .required(
-            "secrets",
-            "it is missing",
-            "write the secret, or several while one is being changed, as in [\"${SECRET}\"]",
-        )
-        .and_then(secrets);
-    let tolerances = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
-    let tolerance = section.or("tolerance", None, |e| duration_within(&e, tolerances).map(Some));
+    let fix = "name who may send, as in [\"eventgrid.azure.net\"], or [\"*\"]";
+    let origins = section.required("origins", "it is missing", fix).and_then(|entry| {
+        if entry.is_empty_array() {
+            entry.report("the list is empty", fix);
+        }
+        let items = entry.into_items("an array of names")?;
+        Some(items.iter().filter_map(Entry::filled_text).collect())
+    });
+    let rate = section.or("rate", None, |e| {
+        e.integer(&(1..=1_000_000)).map(|rate| u32::try_from(rate).ok().and_then(NonZeroU32::new))
+    });
     section.finish();
-    Some(VerifyConfig { scheme: scheme?, secrets: secrets?, tolerance })
-}
-
-fn scheme(section: &mut Section<'_, '_>, scheme: &str) -> Option<VerifyScheme> {
-    Some(match scheme {
-        "standard" => VerifyScheme::Standard,
-        "stripe" => VerifyScheme::Stripe,
-        "github" => VerifyScheme::Github,
-        "shopify" => VerifyScheme::Shopify,
-        "slack" => VerifyScheme::Slack,
-        "bearer" => VerifyScheme::Bearer,
-        "basic" => {
-            let user = section.required("user", "it is missing", "write the name of the user");
-            VerifyScheme::Basic { user: user.and_then(|entry| entry.filled_text())? }
-        }
-        _ => {
-            let header =
-                section.required("header", "it is missing", "write the header that has the signature");
-            let base64 = section.or("encoding", false, |e| e.choice(&[("hex", false), ("base64", true)]));
-            let prefix = section.or("prefix", String::new(), |e| e.text());
-            VerifyScheme::Hmac { header: header.and_then(|entry| entry.filled_text())?, base64, prefix }
-        }
-    })
-}
-
-fn secrets(entry: Entry<'_, '_>) -> Option<Vec<Secret>> {
-    if entry.is_empty_array() {
-        entry.report("the list is empty", "write at least one secret");
-        return None;
-    }
-    let items = entry.into_items("an array of secrets")?;
-    Some(items.iter().filter_map(Entry::filled_text).map(Secret::new).collect())
+    Some(HandshakeConfig { origins: origins?, rate })
 }

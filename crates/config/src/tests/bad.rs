@@ -551,6 +551,7 @@ fn requests_that_others_can_send_are_verified_unless_said_openly() {
         let text = format!("[store]\nurl = \"sqlite://x.db\"\n{listen}\n{inbox}\npath = \"/in\"\n{keys}");
         Config::parse(&text, &Surroundings::default())
     };
+    let relaying = "[http]\n[outbox]\nrelay = true";
     let remote = "[http]\nlisten = \"0.0.0.0:80\"\nallow_remote = true";
     assert!(requests("[http]", "").is_ok());
     assert!(requests(remote, "verify = \"none\"").is_ok());
@@ -576,6 +577,22 @@ fn requests_that_others_can_send_are_verified_unless_said_openly() {
         ("[http]", "status = 204\nbody = \"x\"", "inbox[0].http.status", "no body"),
         ("[http]", "max_body = \"1GiB\"", "inbox[0].http.max_body", "16MiB"),
         ("[http]", "mode = \"later\"", "inbox[0].http.mode", "apply"),
+        ("[http]", "mode = \"accept\"", "inbox[0].http.mode", "relay = true"),
+        (relaying, "mode = \"accept\"\nstatus = 200", "inbox[0].http.status", "202"),
+        ("[http]", "handshake = {}", "inbox[0].http.handshake.origins", "missing"),
+        ("[http]", "handshake = { origins = [] }", "inbox[0].http.handshake.origins", "empty"),
+        (
+            "[http]",
+            "verify = { scheme = \"github\", secrets = {} }",
+            "inbox[0].http.verify.secrets",
+            "nobody",
+        ),
+        (
+            "[http]",
+            "verify = { scheme = \"github\", secrets = { a = [] } }",
+            "inbox[0].http.verify.secrets.\"a\"",
+            "empty",
+        ),
     ] {
         let problems = requests(listen, keys).unwrap_err();
         let found: Vec<_> = problems.iter().map(|p| p.key.as_str()).collect();

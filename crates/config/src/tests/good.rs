@@ -1,5 +1,6 @@
 //! What is accepted, with which defaults, and that secrets stay secret.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use oncebox_core::inbox::Selector;
@@ -137,6 +138,30 @@ fn requests_are_taken_instead_of_topics() {
     let scheme = VerifyScheme::Hmac { header: "x-sig".into(), base64: true, prefix: "v1=".into() };
     let verify = requests.verify.as_ref().unwrap();
     assert_eq!((&verify.scheme, verify.tolerance), (&scheme, Some(Duration::from_secs(60))));
+    assert!(!format!("{config:?}").contains("s3cret"));
+}
+
+#[test]
+fn what_is_accepted_is_parked_if_it_fails_and_needs_no_sink_besides() {
+    let text = format!(
+        "{REQUESTS}mode = \"accept\"\nhandshake = {{ origins = [\"eventgrid.azure.net\"], rate = 120 }}\n\
+         verify = {{ scheme = \"standard\", secrets = {{ acme = [\"s3cret\", \"0ther\"], zenith = [\"hush\"] }} }}\n\
+         [outbox]\nrelay = true\n"
+    );
+    let config = parse(&text);
+    let (inbox, requests) = (&config.inboxes[0], http(&config));
+    assert_eq!((requests.mode, inbox.on_failure), (HttpMode::Accept, OnFailure::Park));
+    assert_eq!(inbox.retry, parse(SMALL).inboxes[0].retry, "nobody else tries it again");
+    let handshake = requests.handshake.as_ref().unwrap();
+    assert_eq!(
+        (handshake.origins.as_slice(), handshake.rate),
+        (&["eventgrid.azure.net".to_owned()][..], NonZeroU32::new(120))
+    );
+    let SecretsConfig::Each { parameter, secrets } = &requests.verify.as_ref().unwrap().secrets else {
+        unreachable!()
+    };
+    let of_each: Vec<_> = secrets.iter().map(|(tenant, secrets)| (tenant.as_str(), secrets.len())).collect();
+    assert_eq!((parameter.as_str(), of_each), ("tenant", vec![("acme", 2), ("zenith", 1)]));
     assert!(!format!("{config:?}").contains("s3cret"));
 }
 

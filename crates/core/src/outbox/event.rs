@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::inbox::call::{self, CORRELATION_ID, Cause};
-use crate::message::{Headers, Message};
+use crate::message::{Headers, Message, Record};
 use crate::outbox::time::{EXPIRY, When, to_rfc3339};
 use crate::outbox::wake;
 use crate::store::Outbox;
@@ -89,6 +89,11 @@ impl Event {
             deliver: None,
             expires: None,
         }
+    }
+
+    /// The event that carries this record, as it is.
+    pub(super) fn carrying(topic: &str, record: Record) -> Self {
+        Self { key: record.key, payload: record.payload, headers: record.headers, ..Self::to(topic) }
     }
 
     /// Events of one topic and key are published in the order in which they were written.

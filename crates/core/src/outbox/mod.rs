@@ -1,6 +1,7 @@
 //! Events, and the relay that publishes them.
 
 mod event;
+mod local;
 mod relay;
 mod sink;
 mod time;
@@ -11,6 +12,7 @@ pub use event::{
     Emit, Event, EventError, EventRow, MAX_EVENT_HEADER_BYTES, MAX_EVENT_KEY_BYTES, MAX_EVENT_PAYLOAD_BYTES,
     MAX_TOPIC_BYTES, check_topic, emit_all,
 };
+pub use local::{LocalQueue, LocalSink};
 pub use relay::{Relay, RelaySettings, purge_published_loop, topic_fits};
 pub use sink::{ByEvent, Deliver, Delivery, KEEP_TRYING, OutgoingEvent, Sink, SinkFn};
 pub use wake::{events_committed, events_written};

@@ -32,7 +32,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { waiting: Arc::default(), open: Arc::new(Semaphore::new(0)) }
     }
 
@@ -48,7 +48,7 @@ impl Gate {
 }
 
 /// What a message does: its payload says so.
-async fn handle(tx: &mut SqliteConnection, message: &Message, gate: &Gate) -> oncebox::Result {
+pub(crate) async fn handle(tx: &mut SqliteConnection, message: &Message, gate: &Gate) -> oncebox::Result {
     match message.payload() {
         Some(b"reject") => return Err(oncebox::reject("there is no such\u{1b}[2J sku")),
         Some(b"fail") => return Err("canary: the details of the database".into()),
@@ -79,6 +79,10 @@ impl Database {
         )
         .await;
         db
+    }
+
+    pub(crate) fn store(&self) -> SqliteStore {
+        self.0.store()
     }
 
     pub(crate) async fn execute(&self, sql: &'static str) {

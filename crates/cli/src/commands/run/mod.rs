@@ -139,8 +139,9 @@ impl WithStore for Daemon<'_> {
         }
 
         let mut loops = Loops::new(monitor, stop);
+        let accepted = sources::accepted(config, &store);
         for (inbox, handler) in workers {
-            let source = sources.of(inbox)?;
+            let source = sources.of(inbox, &accepted)?;
             let described = Inbox::new(inbox.consumer.as_str(), store.clone())
                 .map_err(|e| Failure::config(e.to_string()))?
                 .settings(load::settings(config, inbox))
@@ -154,7 +155,7 @@ impl WithStore for Daemon<'_> {
             Some(sinks) => {
                 let store = store.clone();
                 loops.keep("relay", move |monitor, stop| {
-                    sinks.relay(store.clone()).monitor(monitor).serve(stop)
+                    sinks.relay(store.clone(), &accepted).monitor(monitor).serve(stop)
                 });
             }
             None => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oncebox_config::Config;
-use oncebox_core::outbox::{ByEvent, Relay, RelaySettings};
+use oncebox_core::outbox::{ByEvent, LocalQueue, Relay, RelaySettings};
 use oncebox_core::store::OutboxAdmin;
 use oncebox_kafka::Kafka;
 use oncebox_rabbitmq::{Rabbitmq, RabbitmqSink};
@@ -67,9 +67,10 @@ impl Sinks {
         Ok(Some(Self { settings: load::relay_settings(&config.outbox), webhooks, rabbitmq, routed, rest }))
     }
 
-    /// A relay that publishes the events of this store.
-    pub(crate) fn relay<S: OutboxAdmin>(&self, store: S) -> Relay<S> {
+    /// A relay that publishes the events of this store, and brings what was accepted to its inbox.
+    pub(crate) fn relay<S: OutboxAdmin>(&self, store: S, accepted: &[LocalQueue<S>]) -> Relay<S> {
         let relay = Relay::new(store).settings(self.settings.clone());
+        let relay = accepted.iter().fold(relay, |relay, queue| relay.route(queue.topic(), queue.sink()));
         let mut relay =
             self.webhooks.iter().fold(relay, |relay, (topics, sink)| relay.route(topics, sink.clone()));
         if let Some(rabbitmq) = &self.rabbitmq {

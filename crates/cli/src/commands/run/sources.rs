@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Router;
-use oncebox_config::{Config, InboxConfig, KafkaInbox, SourceConfig};
+use oncebox_config::{Config, HttpMode, InboxConfig, KafkaInbox, SourceConfig};
 use oncebox_core::inbox::Worker;
 use oncebox_core::monitor::Monitor;
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::InboxStore;
+use oncebox_core::outbox::LocalQueue;
+use oncebox_core::store::OutboxAdmin;
 use oncebox_http::HttpSource;
 use oncebox_kafka::Kafka;
 use oncebox_rabbitmq::{Rabbitmq, RabbitmqSource};
@@ -51,10 +52,12 @@ pub(super) struct Sources<'a> {
 
 /// Where one inbox reads from.
 #[derive(Clone)]
-pub(super) enum InboxSource {
+pub(super) enum InboxSource<S> {
     Kafka(Box<KafkaTopics>),
     Rabbitmq(RabbitmqSource),
     Http(Arc<HttpSource>),
+    /// What it has accepted before.
+    Accepted(Arc<HttpSource>, LocalQueue<S>),
 }
 
 /// Topics, and what their retention is compared with.
@@ -83,7 +86,11 @@ impl<'a> Sources<'a> {
         self.rabbitmq.as_ref()
     }
 
-    pub(super) fn of(&self, inbox: &InboxConfig) -> Result<InboxSource, Failure> {
+    pub(super) fn of<S: OutboxAdmin>(
+        &self,
+        inbox: &InboxConfig,
+        accepted: &[LocalQueue<S>],
+    ) -> Result<InboxSource<S>, Failure> {
         let missing = |section: &str| Failure::config(format!("{section} is missing"));
         match &inbox.source {
             SourceConfig::Kafka(read) => {
@@ -102,20 +109,31 @@ impl<'a> Sources<'a> {
             }
             SourceConfig::Http(_) => {
                 let source = self.doors.sources.get(&inbox.consumer).ok_or_else(|| missing("[http]"))?;
-                Ok(InboxSource::Http(Arc::clone(source)))
+                let source = Arc::clone(source);
+                let queue = accepted.iter().find(|queue| *queue.consumer() == inbox.consumer);
+                Ok(match queue {
+                    Some(queue) => InboxSource::Accepted(source, queue.clone()),
+                    None => InboxSource::Http(source),
+                })
             }
         }
     }
 }
 
-impl InboxSource {
+/// The queues of the inboxes that accept.
+pub(super) fn accepted<S: OutboxAdmin>(config: &Config, store: &S) -> Vec<LocalQueue<S>> {
+    let accepting = config.inboxes.iter().filter_map(|inbox| match &inbox.source {
+        SourceConfig::Http(http) if http.mode == HttpMode::Accept => {
+            Some(LocalQueue::new(store.clone(), inbox.consumer.clone(), http.path.as_str()))
+        }
+        _ => None,
+    });
+    accepting.collect()
+}
+
+impl<S: OutboxAdmin> InboxSource<S> {
     /// Lets the worker read from here until `stop`.
-    pub(super) async fn serve<S: InboxStore>(
-        self,
-        worker: Worker<S>,
-        monitor: Monitor,
-        stop: CancellationToken,
-    ) {
+    pub(super) async fn serve(self, worker: Worker<S>, monitor: Monitor, stop: CancellationToken) {
         match self {
             Self::Kafka(topics) => {
                 let KafkaTopics { kafka, inbox, read } = *topics;
@@ -125,6 +143,7 @@ impl InboxSource {
             }
             Self::Rabbitmq(source) => worker.serve(source, stop).await,
             Self::Http(source) => worker.serve(source, stop).await,
+            Self::Accepted(source, queue) => worker.serve(source.through(queue), stop).await,
         }
     }
 }

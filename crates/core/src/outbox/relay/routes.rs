@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::error::BoxError;
+use crate::inbox::RetryPolicy;
 use crate::monitor::{LoopHandle, Monitor};
+use crate::outbox::local::TOPIC_PREFIX;
 use crate::outbox::sink::{AnySink, Delivery, OutgoingEvent, Sink};
 
 /// A sink, the topics it takes, and how it is.
@@ -25,19 +27,25 @@ impl Routes {
         rest: Option<Arc<dyn AnySink>>,
         monitor: &Monitor,
     ) -> Self {
-        let rest = rest.unwrap_or_else(|| Arc::new(NoSink));
-        let all = routes.into_iter().chain([("*".to_owned(), rest)]).map(|(pattern, sink)| {
-            let health = monitor.register("relay", pattern.as_str());
-            health.idle();
-            Arc::new(Route { pattern, at_once: sink.concurrency(), sink, health })
-        });
+        let rest = Rest(rest.unwrap_or_else(|| Arc::new(NoSink)));
+        let all = routes.into_iter().chain([("*".to_owned(), Arc::new(rest) as Arc<dyn AnySink>)]).map(
+            |(pattern, sink)| {
+                let health = monitor.register("relay", pattern.as_str());
+                health.idle();
+                Arc::new(Route { pattern, at_once: sink.concurrency(), sink, health })
+            },
+        );
         Self(all.collect())
     }
 
     /// The index and the route of a topic.
     pub(super) fn of(&self, topic: &str) -> (usize, &Arc<Route>) {
         let last = self.0.len() - 1;
-        let at = self.0.iter().position(|route| topic_fits(&route.pattern, topic)).unwrap_or(last);
+        // What was accepted for an inbox is meant for it alone.
+        let fits = |pattern: &str| {
+            if topic.starts_with(TOPIC_PREFIX) { pattern == topic } else { topic_fits(pattern, topic) }
+        };
+        let at = self.0.iter().position(|route| fits(&route.pattern)).unwrap_or(last);
         (at, &self.0[at])
     }
 
@@ -47,6 +55,35 @@ impl Routes {
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+}
+
+/// Takes the events that no route takes, but for those that an inbox of another process waits for.
+struct Rest(Arc<dyn AnySink>);
+
+impl Sink for Rest {
+    async fn deliver(&self, events: &[OutgoingEvent]) -> Result<Vec<Delivery>, BoxError> {
+        let accepted_for = events.first().and_then(|event| event.topic().strip_prefix(TOPIC_PREFIX));
+        match accepted_for {
+            None => self.0.deliver(events).await,
+            Some(consumer) => Err(format!(
+                "messages were accepted for the inbox {consumer}, which this process does not have: every process that \
+                 relays events of this database must run it"
+            )
+            .into()),
+        }
+    }
+
+    fn concurrency(&self) -> usize {
+        self.0.concurrency()
+    }
+
+    fn batch_events(&self) -> usize {
+        self.0.batch_events()
+    }
+
+    fn retry(&self) -> RetryPolicy {
+        self.0.retry()
     }
 }
 
@@ -118,5 +155,15 @@ mod tests {
         assert_eq!(routes.of("mail.urgent").0, 0);
         assert_eq!(routes.of("order.urgent").0, 1);
         assert_eq!(routes.of("order").0, 2);
+    }
+
+    #[test]
+    fn what_was_accepted_for_an_inbox_goes_there_or_nowhere() {
+        let sink = || Arc::new(NoSink) as Arc<dyn AnySink>;
+        let routes = vec![("*".to_owned(), sink()), ("oncebox.accepted.stock".to_owned(), sink())];
+        let routes = Routes::new(routes, None, &Monitor::default());
+        assert_eq!(routes.of("oncebox.accepted.stock").0, 1);
+        assert_eq!(routes.of("oncebox.accepted.stock.2").0, 2);
+        assert_eq!(routes.of("oncebox.news").0, 0);
     }
 }

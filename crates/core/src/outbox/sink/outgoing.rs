@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::message::Headers;
+use crate::message::{Headers, Record};
 use crate::outbox::time::to_rfc3339;
 use crate::store::StoredEvent;
 
@@ -68,6 +68,17 @@ impl OutgoingEvent {
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.stored.attempts
+    }
+
+    /// The record that this event [carries](crate::outbox::Event), as it was put in.
+    pub(in crate::outbox) fn carried(&self, topic: &str) -> Record {
+        Record {
+            key: self.stored.key.clone(),
+            payload: self.stored.payload.clone(),
+            headers: self.stored.headers.clone(),
+            timestamp_ms: Some(self.stored.created_at_ms),
+            ..Record::at(topic, 0, 0)
+        }
     }
 
     /// Calls `visit` with each header of the published message: `oncebox-id`, the CloudEvents attributes in Kafka's binary
