@@ -77,7 +77,8 @@ fn test_args(extra: &[String], mysql: bool) -> Vec<String> {
     let to_cargo: Vec<&str> = extra.iter().map(String::as_str).take_while(|arg| *arg != "--").collect();
     let chosen = to_cargo.iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"));
     let scope = (!chosen).then(|| "--workspace".to_owned());
-    let for_mysql = mysql && (!chosen || to_cargo.iter().any(|arg| arg.ends_with("oncebox-mysql")));
+    let needs_mysql = |arg: &&str| arg.ends_with("oncebox-mysql") || arg.ends_with("oncebox-cli");
+    let for_mysql = mysql && (!chosen || to_cargo.iter().any(needs_mysql));
     let features = if for_mysql { "services,mysql-server" } else { "services" };
     let fixed = ["--features", features, "--locked", "--profile", cargo::PROFILE].map(str::to_owned);
     scope.into_iter().chain(fixed).chain(extra.iter().cloned()).collect()
@@ -100,10 +101,12 @@ mod tests {
         let workspace = "--workspace --features services,mysql-server --locked --profile bench";
         assert_eq!(args_with(true, &[]), workspace);
         assert_eq!(args_with(true, &["--", "oncebox-mysql"]), format!("{workspace} -- oncebox-mysql"));
-        assert_eq!(
-            args_with(true, &["-p", "oncebox-mysql"]),
-            "--features services,mysql-server --locked --profile bench -p oncebox-mysql"
-        );
+        for package in ["oncebox-mysql", "oncebox-cli"] {
+            assert_eq!(
+                args_with(true, &["-p", package]),
+                format!("--features services,mysql-server --locked --profile bench -p {package}")
+            );
+        }
         assert_eq!(
             args_with(true, &["-poncebox-sqlite"]),
             "--features services --locked --profile bench -poncebox-sqlite"

@@ -156,9 +156,19 @@ async fn a_table_of_plain_sql() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_table_on_mariadb() {
+    a_table_of_mysql(Kind::Mariadb).await;
+}
+
+#[cfg(feature = "mysql-server")]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_table_on_mysql() {
+    a_table_of_mysql(Kind::Mysql).await;
+}
+
+async fn a_table_of_mysql(kind: Kind) {
     let insert = "INSERT IGNORE INTO inbox_messages (message_id) VALUES (";
-    is_taken_over(Example::new("mysql", Kind::Mariadb, "inbox_messages", insert).await).await;
+    is_taken_over(Example::new("mysql", kind, "inbox_messages", insert).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

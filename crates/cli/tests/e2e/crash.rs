@@ -61,7 +61,7 @@ async fn crash_at_each_step(kind: Kind) {
 /// One crash after another without anything in between: what one has left behind must not confuse the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn crashes_one_after_another() {
-    for (kind, lanes) in Kind::ALL.into_iter().flat_map(|kind| [(kind, "1"), (kind, "4")]) {
+    for (kind, lanes) in Kind::WITH_MYSQL.iter().flat_map(|kind| [(*kind, "1"), (*kind, "4")]) {
         let mut world = World::new(kind, 2).await;
         world.config.with_static_membership();
         world.inbox(|inbox| inbox.set("lanes", lanes).set("batch", "{ messages = 10 }"));

@@ -29,7 +29,7 @@ async fn world_with_letters(kind: Kind, count: i64) -> (World, Daemon) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_listed_and_shown() {
-    for kind in Kind::ALL {
+    for &kind in Kind::WITH_MYSQL {
         let (world, daemon) = world_with_letters(kind, 5).await;
         let list = |more: &[&str]| {
             let answer = world.oncebox(&[&["dead", "list", "--output", "json"], more].concat());
@@ -72,7 +72,7 @@ async fn dead_letters_are_listed_and_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_after_the_cause_is_mended_applies_once() {
-    for kind in Kind::ALL {
+    for &kind in Kind::WITH_MYSQL {
         let (world, daemon) = world_with_letters(kind, 4).await;
         let replay = |more: &[&str]| world.oncebox(&[&["dead", "replay", "--output", "json"], more].concat());
         replay(&[]).exits(2).says(&["--all"]);
@@ -110,7 +110,7 @@ async fn a_replay_after_the_cause_is_mended_applies_once() {
 /// Two operators at once: whoever comes second waits and finds nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replays_at_once_apply_once() {
-    for kind in Kind::ALL {
+    for &kind in Kind::WITH_MYSQL {
         let (world, daemon) = world_with_letters(kind, 150).await;
         world.db.deliver("sku-100", 1000).await;
         world.write_config();

@@ -17,6 +17,7 @@ use crate::support::on_each_server;
 use crate::support::world::World;
 
 on_each_server!(
+    mysql:
     an_interrupted_demo_leaves_nothing_behind_and_no_file_of_it_has_the_password,
     a_demo_that_ends_well_leaves_nothing_behind,
 );

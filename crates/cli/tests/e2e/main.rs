@@ -1,5 +1,5 @@
-//! The whole product, as its users run it: `oncebox run` as a process, a real Kafka, a real PostgreSQL, MariaDB or MongoDB or a SQLite
-//! file, and everything that goes wrong between them.
+//! The whole product, as its users run it: `oncebox run` as a process, a real Kafka, a real PostgreSQL, MariaDB, MySQL or MongoDB or a
+//! SQLite file, and everything that goes wrong between them.
 //!
 //! Each test has a database, a topic and a consumer of its own and counts in the end from the database. No test waits for
 //! a time to pass: they wait for what they want to see, with a deadline that only a failure reaches.

@@ -49,7 +49,7 @@ async fn a_transaction_that_commits_late(kind: Kind) {
     writer.write(12).await;
     let emit = format!("oncebox_emit('{topic}', 'late', '{{\"late\": true}}'");
     let emit = match kind {
-        Kind::Mariadb => format!("CALL {emit}, NULL, @id)"),
+        Kind::Mariadb | Kind::Mysql => format!("CALL {emit}, NULL, @id)"),
         _ => format!("SELECT {emit})"),
     };
     let late = world.db.begin(&emit).await;

@@ -86,11 +86,11 @@ impl Kind {
     fn fields(self, payload: &str) -> [String; 3] {
         let text = |name: &str| match self {
             Self::Mongodb => panic!("MongoDB speaks no SQL"),
-            Self::Mariadb => format!("JSON_VALUE({payload}, '$.{name}')"),
+            Self::Mariadb | Self::Mysql => format!("JSON_VALUE({payload}, '$.{name}')"),
             Self::Postgres | Self::Sqlite => format!("{payload}->>'{name}'"),
         };
         let number = |name: &str| match self {
-            Self::Mariadb => format!("CAST({} AS SIGNED)", text(name)),
+            Self::Mariadb | Self::Mysql => format!("CAST({} AS SIGNED)", text(name)),
             Self::Postgres => format!("({})::bigint", text(name)),
             Self::Sqlite | Self::Mongodb => text(name),
         };
@@ -123,7 +123,7 @@ impl Inbox {
         let [sku, qty, seq] = kind.fields("payload");
         let sums = format!("(SELECT {sku} AS sku, SUM({qty}) AS qty FROM messages GROUP BY {sku}) AS m");
         let update = match kind {
-            Kind::Mariadb => {
+            Kind::Mariadb | Kind::Mysql => {
                 format!("UPDATE stock JOIN {sums} ON stock.sku = m.sku SET on_hand = on_hand - m.qty")
             }
             Kind::Mongodb | Kind::Postgres | Kind::Sqlite => {
@@ -185,7 +185,7 @@ impl Inbox {
     pub(crate) fn gated(self, kind: Kind) -> Self {
         match kind {
             // Nobody can share this lock, so everybody lets go of it at once.
-            Kind::Mariadb => {
+            Kind::Mariadb | Kind::Mysql => {
                 self.first("\"DO RELEASE_LOCK(DATABASE())\"").first("\"DO GET_LOCK(DATABASE(), 60)\"")
             }
             // On its way to the server.
@@ -198,7 +198,7 @@ impl Inbox {
     pub(crate) fn of_orders_with_events(kind: Kind, consumer: &str, topic: &str, events: &str) -> Self {
         match kind {
             // A procedure, so there is no calling it for many rows at once.
-            Kind::Mariadb => Self::of_orders(kind, consumer, topic)
+            Kind::Mariadb | Kind::Mysql => Self::of_orders(kind, consumer, topic)
                 .and(&format!("\"CALL oncebox_emit('{events}', :key, :payload, NULL, @event)\"")),
             Kind::Mongodb => Self::of_orders(kind, consumer, topic)
                 .and(&format!("{{ emit = {events:?}, key = \":key\", payload = \":payload\" }}")),

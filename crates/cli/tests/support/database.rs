@@ -1,4 +1,4 @@
-//! A database of its own for each test: on PostgreSQL, on MariaDB, on MongoDB, or a SQLite file.
+//! A database of its own for each test: on PostgreSQL, on MariaDB, on MySQL, on MongoDB, or a SQLite file.
 
 mod contents;
 mod mongo;
@@ -13,10 +13,10 @@ use super::orders::{ON_HAND, SKUS};
 use super::proxy::Proxy;
 use mongo::Mongo;
 use pool::Pool;
-use server::{execute_at_mariadb, execute_at_postgres};
+use server::{execute_at_mysql, execute_at_postgres};
 pub(crate) use sessions::Session;
 
-/// The password in the URLs of MariaDB.
+/// The password in the URLs of MariaDB and MySQL.
 pub(crate) const PASSWORD: &str = "pw-canary-4711";
 
 /// Which database a test runs on.
@@ -24,12 +24,20 @@ pub(crate) const PASSWORD: &str = "pw-canary-4711";
 pub(crate) enum Kind {
     Mariadb,
     Mongodb,
+    Mysql,
     Postgres,
     Sqlite,
 }
 
 impl Kind {
+    /// Those that every run has.
     pub(crate) const ALL: [Self; 4] = [Self::Postgres, Self::Mariadb, Self::Sqlite, Self::Mongodb];
+    /// And MySQL, where there is one: for a few tests of everything that MariaDB and MySQL might do in different ways.
+    pub(crate) const WITH_MYSQL: &[Self] = if cfg!(feature = "mysql-server") {
+        &[Self::Postgres, Self::Mariadb, Self::Sqlite, Self::Mongodb, Self::Mysql]
+    } else {
+        &Self::ALL
+    };
     /// Those that speak SQL.
     pub(crate) const WITH_SQL: [Self; 3] = [Self::Postgres, Self::Mariadb, Self::Sqlite];
 }
@@ -40,7 +48,7 @@ pub(crate) struct Database {
     /// As it stands in `store.url`.
     pub(crate) url: String,
     name: String,
-    /// On MariaDB daemons have a user of their own: there is no other way to tell who is who.
+    /// On MariaDB and MySQL daemons have a user of their own: there is no other way to tell who is who.
     user: String,
     pool: Pool,
     /// On MongoDB daemons come through here: connections are ended, and handlers held up, on the way.
@@ -50,7 +58,8 @@ pub(crate) struct Database {
 impl Database {
     /// `options` are those of CREATE DATABASE.
     pub(crate) async fn create(kind: Kind, name: &str, folder: &Path, options: &str) -> Self {
-        let user = format!("user_{name}");
+        // MySQL takes no name beyond 32 characters. The end of this one is random.
+        let user = format!("user_{}", &name[name.len() - 16..]);
         let mut proxy = None;
         let (url, pool) = match kind {
             Kind::Mongodb => {
@@ -60,14 +69,14 @@ impl Database {
                 let proxy = proxy.insert(Proxy::before(&server).await);
                 (mongo::through(&proxy.url(&server), &user), pool)
             }
-            Kind::Mariadb => {
-                execute_at_mariadb(&format!(
+            Kind::Mariadb | Kind::Mysql => {
+                let sql = format!(
                     "CREATE DATABASE {name} CHARACTER SET utf8mb4 {options}; CREATE USER {user} IDENTIFIED BY '{PASSWORD}'; \
                      GRANT ALL ON {name}.* TO {user}"
-                ))
-                .await;
-                let pool = Pool::mariadb(server::mariadb().database(name)).await;
-                (server::mariadb_url(name, &user), pool)
+                );
+                execute_at_mysql(kind, &sql).await;
+                let pool = Pool::mysql(server::mysql(kind).database(name)).await;
+                (server::mysql_url(kind, name, &user), pool)
             }
             Kind::Postgres => {
                 execute_at_postgres(&format!("CREATE DATABASE {name} {options}")).await;
@@ -104,7 +113,7 @@ impl Database {
     async fn create_tables(&self) {
         let (ascending, id, text) = match self.kind {
             // Ids are compared byte for byte; articles as this server compares texts.
-            Kind::Mariadb => {
+            Kind::Mariadb | Kind::Mysql => {
                 ("BIGINT AUTO_INCREMENT PRIMARY KEY", "VARCHAR(512) COLLATE utf8mb4_bin", "VARCHAR(100)")
             }
             Kind::Postgres => ("BIGSERIAL PRIMARY KEY", "TEXT", "TEXT"),
@@ -164,7 +173,7 @@ impl Database {
             return db.has_collection(name).await;
         }
         let found = match self.kind {
-            Kind::Mariadb => format!(
+            Kind::Mariadb | Kind::Mysql => format!(
                 "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{name}'"
             ),
             Kind::Postgres => format!("SELECT CAST(COUNT(to_regclass('{name}')) AS BIGINT)"),
@@ -188,7 +197,9 @@ impl Database {
             return db.age_receipts().await;
         }
         self.execute(match self.kind {
-            Kind::Mariadb => "UPDATE oncebox_inbox SET processed_at = processed_at - INTERVAL 2 HOUR",
+            Kind::Mariadb | Kind::Mysql => {
+                "UPDATE oncebox_inbox SET processed_at = processed_at - INTERVAL 2 HOUR"
+            }
             Kind::Postgres => "UPDATE oncebox_inbox SET processed_at = processed_at - interval '2 hours'",
             Kind::Sqlite | Kind::Mongodb => {
                 "UPDATE oncebox_inbox SET processed_at = strftime('%Y-%m-%dT%H:%M:%fZ', processed_at, '-2 hours')"
@@ -235,10 +246,10 @@ impl Database {
     pub(crate) async fn drop(&self) {
         let Self { name, user, .. } = self;
         match self.kind {
-            Kind::Mariadb => {
+            Kind::Mariadb | Kind::Mysql => {
                 // Whoever is in a transaction would hold it up.
-                execute_at_mariadb(&format!("KILL USER {user}; DROP DATABASE {name}; DROP USER {user}"))
-                    .await;
+                server::kill_user(self.kind, user).await;
+                execute_at_mysql(self.kind, &format!("DROP DATABASE {name}; DROP USER {user}")).await;
             }
             Kind::Postgres => {
                 execute_at_postgres(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;

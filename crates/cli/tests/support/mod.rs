@@ -32,13 +32,24 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
     }
 }
 
-/// One test for each server: `the_test::on_postgres`, `the_test::on_mariadb` and `the_test::on_mongodb`. With `sql:` only for those
-/// that speak it.
+/// One test for each server: `the_test::on_postgres`, `the_test::on_mariadb` and `the_test::on_mongodb`. With `mysql:` also
+/// `the_test::on_mysql`, where there is one; with `sql:` for all of these that speak it.
 macro_rules! on_each_server {
+    (mysql: $($test:ident),+ $(,)?) => {$(
+        mod $test {
+            $crate::support::on_server!($test, on_postgres, Postgres);
+            $crate::support::on_server!($test, on_mariadb, Mariadb);
+            $crate::support::on_server!($test, on_mongodb, Mongodb);
+            #[cfg(feature = "mysql-server")]
+            $crate::support::on_server!($test, on_mysql, Mysql);
+        }
+    )+};
     (sql: $($test:ident),+ $(,)?) => {$(
         mod $test {
             $crate::support::on_server!($test, on_postgres, Postgres);
             $crate::support::on_server!($test, on_mariadb, Mariadb);
+            #[cfg(feature = "mysql-server")]
+            $crate::support::on_server!($test, on_mysql, Mysql);
         }
     )+};
     ($($test:ident),+ $(,)?) => {$(

@@ -61,7 +61,7 @@ impl Writer {
         } else {
             self.session.execute("BEGIN").await;
             let ids = match &mut self.session {
-                Session::Mariadb(conn) => emit_on_mariadb(conn, &self.topic, &keys, &numbers).await,
+                Session::Mysql(conn) => emit_on_mysql(conn, &self.topic, &keys, &numbers).await,
                 Session::Postgres(conn) => emit_on_postgres(conn, &self.topic, &keys, &numbers).await,
                 Session::Mongodb(_) => panic!("MongoDB speaks no SQL"),
             };
@@ -92,7 +92,7 @@ async fn emit_on_postgres(
     .await
 }
 
-async fn emit_on_mariadb(
+async fn emit_on_mysql(
     conn: &mut MySqlConnection,
     topic: &str,
     keys: &[String],

@@ -13,14 +13,15 @@ use super::mongo::Mongo;
 
 /// Statements are written once where that is possible: names in double quotes, texts joined by `||`, `CAST(… AS BIGINT)`.
 pub(super) enum Pool {
-    Mariadb(MySqlPool),
     Mongodb(Mongo),
+    /// Also a MariaDB: they speak one protocol.
+    Mysql(MySqlPool),
     Postgres(PgPool),
     Sqlite(SqlitePool),
 }
 
 impl Pool {
-    pub(super) async fn mariadb(options: MySqlConnectOptions) -> Self {
+    pub(super) async fn mysql(options: MySqlConnectOptions) -> Self {
         let pool = MySqlPoolOptions::new().max_connections(3).min_connections(1);
         let pool = pool.after_connect(|conn, _| {
             Box::pin(async move {
@@ -29,7 +30,7 @@ impl Pool {
             })
         });
         // In a box: it has room for all that a new connection may need.
-        Self::Mariadb(Box::pin(pool.connect_with(options)).await.expect("the new database"))
+        Self::Mysql(Box::pin(pool.connect_with(options)).await.expect("the new database"))
     }
 
     pub(super) async fn postgres(options: PgConnectOptions) -> Self {
@@ -49,10 +50,10 @@ impl Pool {
 }
 
 impl Database {
-    /// MariaDB has another word for it where something is cast.
+    /// MariaDB and MySQL have another word for it where something is cast.
     fn in_dialect(&self, sql: &str) -> AssertSqlSafe<String> {
         AssertSqlSafe(match self.pool {
-            Pool::Mariadb(_) => sql.replace("AS BIGINT)", "AS SIGNED)"),
+            Pool::Mysql(_) => sql.replace("AS BIGINT)", "AS SIGNED)"),
             Pool::Mongodb(_) | Pool::Postgres(_) | Pool::Sqlite(_) => sql.to_owned(),
         })
     }
@@ -60,7 +61,7 @@ impl Database {
     pub(crate) async fn execute(&self, sql: &str) -> u64 {
         let text = self.in_dialect(sql);
         let done = match &self.pool {
-            Pool::Mariadb(pool) => sqlx::query(text).execute(pool).await.map(|done| done.rows_affected()),
+            Pool::Mysql(pool) => sqlx::query(text).execute(pool).await.map(|done| done.rows_affected()),
             Pool::Mongodb(_) => no_sql(sql),
             Pool::Postgres(pool) => sqlx::query(text).execute(pool).await.map(|done| done.rows_affected()),
             Pool::Sqlite(pool) => sqlx::query(text).execute(pool).await.map(|done| done.rows_affected()),
@@ -72,7 +73,7 @@ impl Database {
     pub(crate) async fn script(&self, sql: &str) {
         match &self.pool {
             Pool::Mongodb(db) => db.script(sql).await,
-            Pool::Mariadb(pool) => {
+            Pool::Mysql(pool) => {
                 for part in parts_between_delimiters(sql) {
                     let done = sqlx::raw_sql(AssertSqlSafe(part.clone())).execute(pool).await.map(drop);
                     answer(&part, done);
@@ -110,7 +111,7 @@ impl Database {
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let text = self.in_dialect(sql);
         let number = match &self.pool {
-            Pool::Mariadb(pool) => sqlx::query_scalar(text).fetch_one(pool).await,
+            Pool::Mysql(pool) => sqlx::query_scalar(text).fetch_one(pool).await,
             Pool::Mongodb(_) => no_sql(sql),
             Pool::Postgres(pool) => sqlx::query_scalar(text).fetch_one(pool).await,
             Pool::Sqlite(pool) => sqlx::query_scalar(text).fetch_one(pool).await,
@@ -122,7 +123,7 @@ impl Database {
     pub(crate) async fn texts(&self, sql: &str) -> Vec<String> {
         let text = self.in_dialect(sql);
         let texts = match &self.pool {
-            Pool::Mariadb(pool) => sqlx::query_scalar(text).fetch_all(pool).await,
+            Pool::Mysql(pool) => sqlx::query_scalar(text).fetch_all(pool).await,
             Pool::Mongodb(_) => no_sql(sql),
             Pool::Postgres(pool) => sqlx::query_scalar(text).fetch_all(pool).await,
             Pool::Sqlite(pool) => sqlx::query_scalar(text).fetch_all(pool).await,
@@ -134,7 +135,7 @@ impl Database {
     pub(crate) async fn pairs(&self, sql: &str) -> Vec<(i64, i64)> {
         let text = self.in_dialect(sql);
         let pairs = match &self.pool {
-            Pool::Mariadb(pool) => sqlx::query_as(text).fetch_all(pool).await,
+            Pool::Mysql(pool) => sqlx::query_as(text).fetch_all(pool).await,
             Pool::Mongodb(_) => no_sql(sql),
             Pool::Postgres(pool) => sqlx::query_as(text).fetch_all(pool).await,
             Pool::Sqlite(pool) => sqlx::query_as(text).fetch_all(pool).await,

@@ -13,10 +13,10 @@ impl Database {
     /// A connection of its own.
     pub(crate) async fn connect(&self) -> Session {
         match self.kind {
-            Kind::Mariadb => {
-                let options = server::mariadb().database(&self.name);
+            Kind::Mariadb | Kind::Mysql => {
+                let options = server::mysql(self.kind).database(&self.name);
                 let conn = MySqlConnection::connect_with(&options).await;
-                Session::Mariadb(conn.expect("a connection"))
+                Session::Mysql(conn.expect("a connection"))
             }
             Kind::Postgres => {
                 let options = server::postgres().database(&self.name).application_name("e2e");
@@ -48,7 +48,7 @@ impl Database {
         let mut session = self.connect().await;
         session
             .execute(match self.kind {
-                Kind::Mariadb => "DO GET_LOCK(DATABASE(), 60)",
+                Kind::Mariadb | Kind::Mysql => "DO GET_LOCK(DATABASE(), 60)",
                 _ => "SELECT pg_advisory_lock(1)",
             })
             .await;
@@ -61,7 +61,7 @@ impl Database {
             return proxy.waiting();
         }
         self.number(&match self.kind {
-            Kind::Mariadb => format!(
+            Kind::Mariadb | Kind::Mysql => format!(
                 "SELECT COUNT(*) FROM information_schema.processlist WHERE user = '{}' AND state = 'User lock'",
                 self.user
             ),
@@ -79,12 +79,12 @@ impl Database {
         if let Pool::Mongodb(db) = &self.pool {
             return db.idle_transactions(&self.user).await;
         }
-        if self.kind == Kind::Mariadb {
+        if matches!(self.kind, Kind::Mariadb | Kind::Mysql) {
             // As long as somebody asks at least every 100 ms, the server answers from what it knew before.
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         self.number(&match self.kind {
-            Kind::Mariadb => format!(
+            Kind::Mariadb | Kind::Mysql => format!(
                 "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p \
                  ON p.id = t.trx_mysql_thread_id WHERE p.user = '{}' AND t.trx_state = 'RUNNING' \
                  AND t.trx_rows_modified > 0 AND p.command = 'Sleep'",
@@ -105,23 +105,21 @@ impl Database {
         if let Some(proxy) = &self.proxy {
             return proxy.cut();
         }
-        if self.kind != Kind::Mariadb {
-            let terminate = "SELECT CAST(COUNT(pg_terminate_backend(pid)) AS BIGINT) FROM pg_stat_activity \
-                             WHERE datname = current_database() AND application_name = 'oncebox'";
-            return self.number(terminate).await;
+        if matches!(self.kind, Kind::Mariadb | Kind::Mysql) {
+            return i64::try_from(server::kill_user(self.kind, &self.user).await).expect("few");
         }
-        let connected = format!("FROM information_schema.processlist WHERE user = '{}'", self.user);
-        let before = self.number(&format!("SELECT COUNT(*) {connected}")).await;
-        server::execute_at_mariadb(&format!("KILL USER {}", self.user)).await;
-        before
+        let terminate = "SELECT CAST(COUNT(pg_terminate_backend(pid)) AS BIGINT) FROM pg_stat_activity \
+                         WHERE datname = current_database() AND application_name = 'oncebox'";
+        self.number(terminate).await
     }
 
     /// Whether the database lets the daemons in. Connections that are there stay.
     pub(crate) async fn allow_connections(&self, allowed: bool) {
         match self.kind {
-            Kind::Mariadb => {
+            Kind::Mariadb | Kind::Mysql => {
                 let lock = if allowed { "UNLOCK" } else { "LOCK" };
-                server::execute_at_mariadb(&format!("ALTER USER {} ACCOUNT {lock}", self.user)).await;
+                let alter = format!("ALTER USER {} ACCOUNT {lock}", self.user);
+                server::execute_at_mysql(self.kind, &alter).await;
             }
             Kind::Mongodb => self.proxy.as_ref().expect("a proxy").refuse(!allowed),
             Kind::Postgres | Kind::Sqlite => self.alter(&format!("ALLOW_CONNECTIONS {allowed}")).await,
@@ -133,6 +131,7 @@ impl Database {
         match self.kind {
             Kind::Mariadb => "account is locked",
             Kind::Mongodb => "Server selection timeout",
+            Kind::Mysql => "Account is locked",
             Kind::Postgres | Kind::Sqlite => "not currently accepting connections",
         }
     }
@@ -145,8 +144,9 @@ impl Database {
 
 /// A connection of somebody else.
 pub(crate) enum Session {
-    Mariadb(MySqlConnection),
     Mongodb(MongoStore),
+    /// Also a MariaDB: they speak one protocol.
+    Mysql(MySqlConnection),
     Postgres(PgConnection),
 }
 
@@ -154,7 +154,7 @@ impl Session {
     pub(crate) async fn execute(&mut self, sql: &str) {
         let text = AssertSqlSafe(sql.to_owned());
         let done = match self {
-            Self::Mariadb(conn) => sqlx::raw_sql(text).execute(conn).await.map(drop),
+            Self::Mysql(conn) => sqlx::raw_sql(text).execute(conn).await.map(drop),
             Self::Mongodb(_) => panic!("MongoDB speaks no SQL: {sql}"),
             Self::Postgres(conn) => sqlx::raw_sql(text).execute(conn).await.map(drop),
         };
@@ -163,7 +163,7 @@ impl Session {
 
     async fn close(self) -> sqlx::Result<()> {
         match self {
-            Self::Mariadb(conn) => conn.close().await,
+            Self::Mysql(conn) => conn.close().await,
             Self::Mongodb(_) => Ok(()),
             Self::Postgres(conn) => conn.close().await,
         }
