@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::config::Inbox;
+use crate::support::daemon::Daemon;
 use crate::support::database::Kind;
 use crate::support::eventually;
 use crate::support::on_each_server;
@@ -16,6 +17,7 @@ on_each_server!(
     a_daemon_that_starts_before_its_database,
 );
 on_each_server!(mysql: connections_terminated_again_and_again, the_database_is_away_for_a_while);
+on_each_server!(sql: the_database_is_read_only_for_a_while, a_deadlock_is_nobodys_fault);
 
 /// An operator, a failover or a pooler ends the daemon's connections again and again.
 async fn connections_terminated_again_and_again(kind: Kind) {
@@ -102,20 +104,7 @@ async fn the_database_is_away_for_a_while(kind: Kind) {
     world.db.allow_connections(false).await;
     world.db.terminate_daemons().await;
     world.topic.send(&all[100..200]);
-    let refusal = world.db.refusal();
-    for name in ["store".to_owned(), format!("inbox:{}", world.consumer)] {
-        eventually(&format!("/healthz shows the trouble of {name}"), async || {
-            let Some((_, health)) = daemon.health().await else { return false };
-            let loops = health["loops"].as_array().cloned().unwrap_or_default();
-            // An alarm is what an operator has to mend: MySQL's number for a locked account says so.
-            let tells = |text: &serde_json::Value| text.as_str().is_some_and(|text| text.contains(refusal));
-            let trouble = |l: &serde_json::Value| {
-                l["name"] == name.as_str() && (tells(&l["error"]) || tells(&l["alarm"]))
-            };
-            loops.iter().any(trouble)
-        })
-        .await;
-    }
+    shows_trouble(&world, &daemon, world.db.refusal()).await;
     eventually("/healthz is red", async || daemon.health().await.is_some_and(|(status, _)| status == 503))
         .await;
     assert!(daemon.is_running());
@@ -126,6 +115,23 @@ async fn the_database_is_away_for_a_while(kind: Kind) {
     world.has_exactly(&all).await;
     eventually("all is well", async || daemon.health().await.is_some_and(|(status, _)| status == 200)).await;
     daemon.stop();
+}
+
+/// Waits until `/healthz` says this of the store and of the inbox.
+async fn shows_trouble(world: &World, daemon: &Daemon, word: &str) {
+    for name in ["store".to_owned(), format!("inbox:{}", world.consumer)] {
+        eventually(&format!("/healthz shows the trouble of {name}"), async || {
+            let Some((_, health)) = daemon.health().await else { return false };
+            let loops = health["loops"].as_array().cloned().unwrap_or_default();
+            // An alarm is what an operator has to mend: MySQL's number for a locked account says so.
+            let tells = |text: &serde_json::Value| text.as_str().is_some_and(|text| text.contains(word));
+            let trouble = |l: &serde_json::Value| {
+                l["name"] == name.as_str() && (tells(&l["error"]) || tells(&l["alarm"]))
+            };
+            loops.iter().any(trouble)
+        })
+        .await;
+    }
 }
 
 /// It is not there yet when the daemon starts: the daemon waits for it.
@@ -150,29 +156,25 @@ async fn a_daemon_that_starts_before_its_database(kind: Kind) {
     daemon.stop();
 }
 
-/// An operator, or a failover, has made the database read-only: nobody's fault, and it passes.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_database_is_read_only_for_a_while() {
-    let world = World::new(Kind::Postgres, 2).await;
+/// An operator, or a failover, has made the database read-only in the middle of a transaction: nobody's fault, and it passes.
+async fn the_database_is_read_only_for_a_while(kind: Kind) {
+    let mut world = World::alone(kind, 2).await;
+    // An attempt that counted would be the last one, and whose it was would be known.
+    let hasty = |inbox: Inbox| inbox.set("batch", "{ messages = 1 }").set("retry", "{ attempts = 1 }");
+    world.inbox(|inbox| hasty(inbox.gated(kind)));
     let all = orders(0..200);
     world.topic.send(&all[..100]);
     let mut daemon = world.start();
     world.caught_up().await;
-    let read_only = |on: bool| {
-        let world = &world;
-        async move {
-            world.db.alter(&format!("SET default_transaction_read_only = {on}")).await;
-            world.db.terminate_daemons().await;
-        }
-    };
-    read_only(true).await;
+    let gate = world.db.close_gate().await;
     world.topic.send(&all[100..]);
-    eventually("/healthz shows it", async || {
-        daemon.get("/healthz").await.is_some_and(|page| page.body.contains("read-only"))
-    })
-    .await;
+    eventually("a handler waits", async || world.db.waiting_handlers().await > 0).await;
+    world.db.set_read_only(true).await;
+    gate.open().await;
+    shows_trouble(&world, &daemon, "read-only").await;
     assert!(daemon.is_running());
-    read_only(false).await;
+    assert_eq!(world.effects().await, 100, "nothing is written meanwhile");
+    world.db.set_read_only(false).await;
     world.caught_up().await;
     world.has_exactly(&all).await;
     assert_eq!(world.dead("error").await, [""; 0], "no message is to blame");
@@ -180,11 +182,18 @@ async fn the_database_is_read_only_for_a_while() {
 }
 
 /// Another transaction needs the same rows in another order: the daemon's is undone, tried again, and nothing is given up.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_deadlock_is_nobodys_fault() {
-    let mut world = World::new(Kind::Postgres, 1).await;
-    // Whoever looks for deadlocks after the cycle has closed is the victim: let that be the daemon.
-    world.db.alter("SET deadlock_timeout = '4s'").await;
+async fn a_deadlock_is_nobodys_fault(kind: Kind) {
+    let mut world = World::new(kind, 1).await;
+    // Let the daemon be the victim. On PostgreSQL that is whoever looks for deadlocks after the cycle has closed; elsewhere it is
+    // whoever has written less.
+    let (others, error) = if kind == Kind::Postgres {
+        world.db.alter("SET deadlock_timeout = '4s'").await;
+        ("SET LOCAL deadlock_timeout = '60s'".to_owned(), "deadlock detected")
+    } else {
+        let rows = ["('other', '', '', 0, 0)"; 500].join(", ");
+        let insert = "INSERT INTO ledger (consumer, message_id, sku, qty, seq) VALUES";
+        (format!("{insert} {rows}"), "Deadlock found")
+    };
     let order = Order { qty: 2, ..Order::of(0, 0) };
     let take = |sku: &str| format!("\"UPDATE stock SET on_hand = on_hand - 1 WHERE sku = '{sku}'\"");
     let enter = format!(
@@ -192,17 +201,17 @@ async fn a_deadlock_is_nobodys_fault() {
         world.consumer
     );
     let inbox = Inbox::new(&world.consumer, &world.topic.name, vec![take("sku-0"), take("sku-1"), enter]);
+    // An attempt that counted would be the last one.
     world.config.inboxes = vec![inbox.set("retry", "{ attempts = 1 }")];
 
-    let mut other = world.db.begin("SET LOCAL deadlock_timeout = '60s'").await;
+    let mut other = world.db.begin(&others).await;
     other.execute("UPDATE stock SET on_hand = on_hand WHERE sku = 'sku-1'").await;
     world.topic.send(std::slice::from_ref(&order));
     let daemon = world.start();
-    let waiting = "SELECT CAST(COUNT(*) AS BIGINT) FROM pg_stat_activity WHERE datname = current_database() \
-                   AND application_name = 'oncebox' AND wait_event_type = 'Lock'";
-    eventually("the daemon waits for the second row", async || world.db.number(waiting).await == 1).await;
+    let free = "SELECT sku FROM stock WHERE sku = 'sku-0' FOR UPDATE SKIP LOCKED";
+    eventually("the daemon has the first row", async || world.db.texts(free).await.is_empty()).await;
     other.execute("UPDATE stock SET on_hand = on_hand WHERE sku = 'sku-0'").await;
-    daemon.has_logged("deadlock").await;
+    daemon.has_logged(error).await;
     other.rollback().await;
     world.caught_up().await;
     world.has_exactly(&[order]).await;

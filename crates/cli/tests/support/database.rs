@@ -1,5 +1,6 @@
 //! A database of its own for each test: on PostgreSQL, on MariaDB, on MySQL, on MongoDB, or a SQLite file.
 
+mod beside;
 mod contents;
 mod mongo;
 mod pool;
@@ -11,6 +12,7 @@ use std::path::Path;
 use super::mongo_set::WithUsers;
 use super::orders::{ON_HAND, SKUS};
 use super::proxy::Proxy;
+use beside::Beside;
 use mongo::Mongo;
 use pool::Pool;
 use server::{execute_at_mysql, execute_at_postgres};
@@ -53,11 +55,28 @@ pub(crate) struct Database {
     pool: Pool,
     /// On MongoDB daemons come through here: connections are ended, and handlers held up, on the way.
     proxy: Option<Proxy>,
+    /// Of those whose server has settings that tests change.
+    beside: Option<Beside>,
 }
 
 impl Database {
     /// `options` are those of CREATE DATABASE.
     pub(crate) async fn create(kind: Kind, name: &str, folder: &Path, options: &str) -> Self {
+        Self::create_beside(Beside::others(kind), kind, name, folder, options).await
+    }
+
+    /// While no other test of this server runs: for tests that change the server itself.
+    pub(crate) async fn create_alone(kind: Kind, name: &str, folder: &Path) -> Self {
+        Self::create_beside(Beside::nobody(kind), kind, name, folder, "").await
+    }
+
+    async fn create_beside(
+        beside: Option<Beside>,
+        kind: Kind,
+        name: &str,
+        folder: &Path,
+        options: &str,
+    ) -> Self {
         // MySQL takes no name beyond 32 characters. The end of this one is random.
         let user = format!("user_{}", &name[name.len() - 16..]);
         let mut proxy = None;
@@ -88,7 +107,7 @@ impl Database {
                 (format!("sqlite://{}", file.display()), Pool::sqlite(&file).await)
             }
         };
-        let database = Self { kind, url, name: name.to_owned(), user, pool, proxy };
+        let database = Self { kind, url, name: name.to_owned(), user, pool, proxy, beside };
         if kind != Kind::Mongodb {
             database.create_tables().await;
         }
@@ -98,7 +117,7 @@ impl Database {
     /// A database on a set of the test's own, without a proxy: daemons follow the primary.
     pub(crate) async fn on_set(url: String, name: &str) -> Self {
         let pool = Pool::Mongodb(Box::pin(Mongo::create(&url, name)).await);
-        Self { kind: Kind::Mongodb, url, name: name.to_owned(), user: String::new(), pool, proxy: None }
+        Self::on_mongodb(url, name, String::new(), pool)
     }
 
     /// A database that daemons enter as a user who may do nothing outside of it.
@@ -106,7 +125,11 @@ impl Database {
         let user = format!("user_{name}");
         let pool = Pool::Mongodb(Box::pin(Mongo::create(&server.url_of_root(name), name)).await);
         let url = server.user(name, &user, PASSWORD).await;
-        Self { kind: Kind::Mongodb, url, name: name.to_owned(), user, pool, proxy: None }
+        Self::on_mongodb(url, name, user, pool)
+    }
+
+    fn on_mongodb(url: String, name: &str, user: String, pool: Pool) -> Self {
+        Self { kind: Kind::Mongodb, url, name: name.to_owned(), user, pool, proxy: None, beside: None }
     }
 
     /// Nothing in the ledger is unique: an effect that comes twice is there twice.
@@ -247,6 +270,9 @@ impl Database {
         let Self { name, user, .. } = self;
         match self.kind {
             Kind::Mariadb | Kind::Mysql => {
+                if self.is_alone() {
+                    self.set_read_only(false).await;
+                }
                 // Whoever is in a transaction would hold it up.
                 server::kill_user(self.kind, user).await;
                 execute_at_mysql(self.kind, &format!("DROP DATABASE {name}; DROP USER {user}")).await;

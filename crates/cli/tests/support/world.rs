@@ -37,6 +37,13 @@ impl World {
         Self::around(db, name, folder, partitions).await
     }
 
+    /// While no other test of its server runs: for tests that change the server itself.
+    pub(crate) async fn alone(kind: Kind, partitions: i32) -> Self {
+        let (name, folder) = Self::place();
+        let db = Box::pin(Database::create_alone(kind, &name, folder.path())).await;
+        Self::around(db, name, folder, partitions).await
+    }
+
     /// On a replica set of the test's own.
     pub(crate) async fn on_set(set: &MongoSet, partitions: i32) -> Self {
         Self::at(|name| set.url(name), partitions).await

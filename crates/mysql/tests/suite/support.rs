@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::future::Future;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +67,8 @@ impl Database {
 }
 
 fn lock_file() -> File {
-    let path = std::env::temp_dir().join(format!("{}.lock", crate::SERVER));
+    let folder = std::env::var_os("ONCEBOX_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let path = folder.join(format!("{}.lock", crate::SERVER));
     File::options().create(true).truncate(false).write(true).open(path).expect("a file to lock")
 }
 
