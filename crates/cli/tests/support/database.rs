@@ -6,6 +6,7 @@ mod pool;
 mod server;
 mod sessions;
 
+use std::fs::File;
 use std::path::Path;
 
 use super::mongo_set::WithUsers;
@@ -45,12 +46,15 @@ pub(crate) struct Database {
     pool: Pool,
     /// On MongoDB daemons come through here: connections are ended, and handlers held up, on the way.
     proxy: Option<Proxy>,
+    /// On MariaDB.
+    _beside_others: Option<File>,
 }
 
 impl Database {
     /// `options` are those of CREATE DATABASE.
     pub(crate) async fn create(kind: Kind, name: &str, folder: &Path, options: &str) -> Self {
         let user = format!("user_{name}");
+        let beside_others = (kind == Kind::Mariadb).then(server::beside_others_at_mariadb);
         let mut proxy = None;
         let (url, pool) = match kind {
             Kind::Mongodb => {
@@ -79,7 +83,8 @@ impl Database {
                 (format!("sqlite://{}", file.display()), Pool::sqlite(&file).await)
             }
         };
-        let database = Self { kind, url, name: name.to_owned(), user, pool, proxy };
+        let database =
+            Self { kind, url, name: name.to_owned(), user, pool, proxy, _beside_others: beside_others };
         if kind != Kind::Mongodb {
             database.create_tables().await;
         }
@@ -89,7 +94,15 @@ impl Database {
     /// A database on a set of the test's own, without a proxy: daemons follow the primary.
     pub(crate) async fn on_set(url: String, name: &str) -> Self {
         let pool = Pool::Mongodb(Box::pin(Mongo::create(&url, name)).await);
-        Self { kind: Kind::Mongodb, url, name: name.to_owned(), user: String::new(), pool, proxy: None }
+        Self {
+            kind: Kind::Mongodb,
+            url,
+            name: name.to_owned(),
+            user: String::new(),
+            pool,
+            proxy: None,
+            _beside_others: None,
+        }
     }
 
     /// A database that daemons enter as a user who may do nothing outside of it.
@@ -97,7 +110,15 @@ impl Database {
         let user = format!("user_{name}");
         let pool = Pool::Mongodb(Box::pin(Mongo::create(&server.url_of_root(name), name)).await);
         let url = server.user(name, &user, PASSWORD).await;
-        Self { kind: Kind::Mongodb, url, name: name.to_owned(), user, pool, proxy: None }
+        Self {
+            kind: Kind::Mongodb,
+            url,
+            name: name.to_owned(),
+            user,
+            pool,
+            proxy: None,
+            _beside_others: None,
+        }
     }
 
     /// Nothing in the ledger is unique: an effect that comes twice is there twice.

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::future::Future;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,8 +66,10 @@ impl Database {
     }
 }
 
+/// In the directory of the run, where there is one: the server is its own. The end-to-end tests lock the same file.
 fn lock_file() -> File {
-    let path = std::env::temp_dir().join(format!("{}.lock", crate::SERVER));
+    let dir = std::env::var_os("ONCEBOX_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let path = dir.join(format!("{}.lock", crate::SERVER));
     File::options().create(true).truncate(false).write(true).open(path).expect("a file to lock")
 }
 

@@ -1,5 +1,7 @@
 //! The servers that `cargo xtask test` has started, seen as a superuser.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use sqlx::mysql::MySqlConnectOptions;
@@ -18,6 +20,15 @@ pub(super) fn postgres() -> PgConnectOptions {
 
 pub(super) fn mariadb() -> MySqlConnectOptions {
     MySqlConnectOptions::from_str(&service(MARIADB)).expect("the URL of a MariaDB")
+}
+
+/// Held while a test uses MariaDB: `on_mariadb` has tests that change the server itself, and lock this file for themselves.
+pub(super) fn beside_others_at_mariadb() -> File {
+    let dir = std::env::var_os("ONCEBOX_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let path = dir.join(format!("{MARIADB}.lock"));
+    let file = File::options().create(true).truncate(false).write(true).open(path).expect("a file to lock");
+    file.lock_shared().expect("a lock");
+    file
 }
 
 /// The URL of a database on the same server.
