@@ -20,17 +20,20 @@ pub(crate) fn target_dir() -> PathBuf {
 }
 
 /// A cargo command at the root of the workspace.
-///
-/// What the outer `cargo run` says about the xtask package is removed: build scripts that watch these
-/// variables would otherwise run again at every change between `cargo xtask test` and `cargo test`.
 pub(crate) fn command(subcommand: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    forget_ourselves(&mut command);
+    command.current_dir(workspace()).arg(subcommand);
+    command
+}
+
+/// Removes what the outer `cargo run` says about the xtask package: build scripts that watch these variables would otherwise run
+/// again at every change between `cargo xtask test` and `cargo test`, and a test would take our package for its own.
+pub(crate) fn forget_ourselves(command: &mut Command) {
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
             command.env_remove(&name);
         }
     }
-    command.current_dir(workspace()).arg(subcommand);
-    command
 }

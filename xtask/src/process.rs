@@ -17,28 +17,53 @@ use crate::interrupt;
 use crate::services::ports::PortTaken;
 use crate::side_by_side::Starter;
 
-const POLL: Duration = Duration::from_millis(50);
+/// How often something that is waited for is looked at.
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// Runs a command to its end, in a process group of its own: on a signal the whole group is stopped, which
-/// reaches the test binaries that cargo started.
+/// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Result<ExitStatus> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let mut child = command
-        .stdin(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .with_context(|| format!("cannot run {program}"))?;
+    let mut group = Group::spawn(command)?;
     loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = group.ended()? {
             return Ok(status);
         }
-        if let Err(interrupted) = interrupt::check() {
-            let group = pid(&child)?;
-            stop(&mut child, &program, || killpg(group, Signal::SIGTERM), || killpg(group, Signal::SIGKILL));
-            return Err(interrupted);
-        }
+        interrupt::check()?;
         thread::sleep(POLL);
+    }
+}
+
+/// A command that ends by itself, in a process group of its own. Dropping it stops the whole group, which reaches the test binaries
+/// that cargo started.
+#[derive(Debug)]
+pub(crate) struct Group {
+    program: String,
+    child: Child,
+}
+
+impl Group {
+    pub(crate) fn spawn(command: &mut Command) -> Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let child = command.stdin(Stdio::null()).process_group(0).spawn();
+        let child = child.with_context(|| format!("cannot run {program}"))?;
+        Ok(Self { program, child })
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        match pid(&self.child) {
+            Ok(group) => {
+                let signal = |signal| move || killpg(group, signal);
+                stop(&mut self.child, &self.program, signal(Signal::SIGTERM), signal(Signal::SIGKILL));
+            }
+            Err(error) => eprintln!("xtask: cannot stop {}: {error:#}", self.program),
+        }
     }
 }
 
@@ -226,6 +251,29 @@ mod tests {
         assert!(kill(pid, None).is_ok());
         drop(daemon);
         assert!(kill(pid, None).is_err());
+    }
+
+    #[test]
+    fn dropping_a_group_ends_what_its_command_has_started() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & echo $! > new; mv new id; wait"]).current_dir(dir.path());
+        let group = Group::spawn(&mut command).expect("it starts");
+        let id = loop {
+            if let Ok(id) = fs::read_to_string(dir.path().join("id")) {
+                break id.trim().to_owned();
+            }
+            thread::sleep(POLL);
+        };
+        // One that has ended and that nobody has asked for yet has no command line any more.
+        let runs = || fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.starts_with(b"sleep"));
+        assert!(runs());
+        drop(group);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while runs() {
+            assert!(Instant::now() < deadline, "it still runs");
+            thread::sleep(POLL);
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `cargo xtask simulate`: random histories of the engine and the relay in a simulated world.
 
+use std::process::Command;
+
 use anyhow::{Result, bail};
 
 use crate::{cargo, process};
@@ -30,25 +32,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     pass.extend(["--from".to_owned(), args.from.to_string()]);
     pass.extend(args.seed.into_iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]));
     pass.extend(args.mistakes.then(|| "--mistakes".to_owned()));
-    simulate(&pass, args.mistakes)
+    let status = process::run(&mut simulation(&pass, args.mistakes))?;
+    if !status.success() {
+        bail!("the simulation has found something ({status})");
+    }
+    Ok(())
 }
 
 /// What `cargo xtask test` runs.
-pub(crate) fn in_tests() -> Result<()> {
-    eprintln!("xtask: simulating {IN_TESTS} histories");
-    simulate(&["--seeds".to_owned(), IN_TESTS.to_string()], false)
+pub(crate) fn in_tests() -> Command {
+    simulation(&["--seeds".to_owned(), IN_TESTS.to_string()], false)
 }
 
-fn simulate(pass: &[String], mistakes: bool) -> Result<()> {
+fn simulation(pass: &[String], mistakes: bool) -> Command {
     let mut simulation = cargo::command("run");
     // No package is named, so that the dependencies are built with the same features as for `cargo run --release`.
     simulation.args(["--release", "--locked", "--quiet", "--bin", "simulate"]);
     if mistakes {
         simulation.args(["--features", "oncebox-simulation/mistakes"]);
     }
-    let status = process::run(simulation.arg("--").args(pass))?;
-    if !status.success() {
-        bail!("the simulation has found something ({status})");
-    }
-    Ok(())
+    simulation.arg("--").args(pass);
+    simulation
 }

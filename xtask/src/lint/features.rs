@@ -7,6 +7,9 @@ use serde::Deserialize;
 
 use crate::cargo;
 
+/// `default` is others together. The rest say which tests are built; no library is another one with them.
+const NOT_ALONE: [&str; 3] = ["default", "mysql-server", "services"];
+
 /// A package with at most one of its features.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
@@ -46,7 +49,8 @@ fn of(metadata: &[u8]) -> Result<Vec<Selection>> {
     let metadata: Metadata = serde_json::from_slice(metadata).context("cargo metadata is not as expected")?;
     let libraries = metadata.packages.into_iter().filter(Package::is_library);
     let selections = libraries.flat_map(|package| {
-        let alone = package.features.into_keys().filter(|feature| feature != "default").map(Some);
+        let alone =
+            package.features.into_keys().filter(|feature| !NOT_ALONE.contains(&feature.as_str())).map(Some);
         let select = move |feature| Selection { package: package.name.clone(), feature };
         [None].into_iter().chain(alone).map(select).collect::<Vec<_>>()
     });
@@ -83,7 +87,7 @@ mod tests {
     #[test]
     fn libraries_without_and_with_each_feature_alone() {
         let metadata = br#"{"packages": [
-            {"name": "a", "features": {"default": ["x"], "x": [], "y": ["x"]}, "targets": [{"kind": ["lib"]}, {"kind": ["test"]}]},
+            {"name": "a", "features": {"default": ["x"], "services": ["y"], "x": [], "y": ["x"]}, "targets": [{"kind": ["lib"]}, {"kind": ["test"]}]},
             {"name": "b", "features": {"z": []}, "targets": [{"kind": ["bin"]}]},
             {"name": "c", "features": {}, "targets": [{"kind": ["lib"]}]}
         ]}"#;

@@ -42,7 +42,8 @@ fn install(tool: &Tool) -> Result<PathBuf> {
     eprintln!("xtask: {name} is missing: building it");
     fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
     let mut build = cargo::command("install");
-    // Without optimisation: it takes longer to build than ever to run.
+    // Without optimisation and debug information: it takes longer to build than ever to run.
+    build.env("CARGO_PROFILE_DEV_DEBUG", "0");
     build.args(["--debug", "--locked", "--quiet", "--no-track", tool.package, "--version", tool.version]);
     let status = process::run(build.arg("--root").arg(&root).env_remove("CARGO_TARGET_DIR"))?;
     if !status.success() || !packages::is_program(&program) {

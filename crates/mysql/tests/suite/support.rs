@@ -66,6 +66,7 @@ impl Database {
     }
 }
 
+/// In the directory of the run, where there is one: the server is its own. The end-to-end tests lock the same file.
 fn lock_file() -> File {
     let folder = std::env::var_os("ONCEBOX_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let path = folder.join(format!("{}.lock", crate::SERVER));

@@ -99,7 +99,8 @@ async fn whoever_comes_second_skips() {
 
 /// Waits until a statement of the database waits for another transaction.
 async fn until_somebody_waits(shop: &Shop) {
-    let waiting = "SELECT 'x' FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'";
+    let waiting = "SELECT 'x' FROM pg_locks JOIN pg_stat_activity USING (pid) \
+         WHERE datname = current_database() AND NOT granted AND locktype = 'transactionid'";
     while shop.texts(waiting).await.is_empty() {
         tokio::task::yield_now().await;
     }

@@ -1,12 +1,19 @@
 //! `cargo xtask test`: every test, against real services.
 
+mod beside;
+mod schedule;
+mod suites;
+
+use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::services::{Mysql, Service, Services};
 use crate::{cargo, process, simulate};
+use beside::{Failure, Job};
+use suites::Suite;
 
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
@@ -23,23 +30,23 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
     // Before the build: tests that need MySQL are not built without one, so that nobody takes them for passed.
-    let mysql = Mysql::find()?;
-    if !mysql.is_there() {
-        eprintln!("xtask: {mysql}");
+    let found = Mysql::find()?;
+    if !found.is_there() {
+        eprintln!("xtask: {found}");
     }
 
     // Before the services: a compile error should not wait for Kafka.
-    if !args.extra.iter().any(|arg| arg == "--doc") {
-        eprintln!("xtask: building the tests");
-        let status =
-            process::run(cargo_test().arg("--no-run").args(test_args(&args.extra, mysql.is_there())))?;
+    eprintln!("xtask: building the tests");
+    let everything = args.extra.is_empty();
+    let mut suites = Vec::new();
+    if everything {
+        suites = suites::build(&test_args(&[], found.is_there()))?;
+    } else if !args.extra.iter().any(|arg| arg == "--doc") {
+        let mut build = cargo_test();
+        let status = process::run(build.arg("--no-run").args(test_args(&args.extra, found.is_there())))?;
         if !status.success() {
             bail!("the tests do not build ({status})");
         }
-    }
-
-    if args.extra.is_empty() {
-        simulate::in_tests()?;
     }
 
     let mut services = Services::start(&Service::ALL)?;
@@ -49,16 +56,43 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // Once more: it may have been found, and not have started.
     let mysql = services.mysql().clone();
     let tests = test_args(&args.extra, mysql.is_there());
-    let status = process::run(cargo_test().args(tests).envs(services.env()))?;
+    let failures = if everything {
+        if mysql.is_there() != found.is_there() {
+            suites = suites::build(&tests)?;
+        }
+        run_all(&suites, tests, &services)?
+    } else {
+        let status = process::run(cargo_test().args(tests).envs(services.env()))?;
+        let failure = || Failure { summary: format!("cargo test ({status})"), shown: String::new() };
+        (!status.success()).then(failure).into_iter().collect()
+    };
     drop(services);
+    for Failure { shown, .. } in &failures {
+        print!("{shown}");
+    }
     eprintln!("xtask: {mysql}");
-    if !status.success() {
-        bail!("tests failed ({status}); what was started is stopped");
+    if !failures.is_empty() {
+        let summaries: Vec<_> = failures.into_iter().map(|failure| failure.summary).collect();
+        bail!("what was started is stopped; tests failed:\n  {}", summaries.join("\n  "));
     }
     let seconds = start.elapsed().as_secs_f64();
     let every = if mysql.is_there() { "every test" } else { "every test but those for MySQL" };
     eprintln!("xtask: {every} passed, in {seconds:.0} s; what was started is stopped");
     Ok(())
+}
+
+/// Runs the suites, the examples in the documentation and the simulation, side by side.
+fn run_all(suites: &[Suite], tests: Vec<String>, services: &Services) -> Result<Vec<Failure>> {
+    let dir = services.dir().join("suites");
+    fs::create_dir(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let mut documentation = cargo_test();
+    documentation.args(tests).args(["--doc", "--no-fail-fast"]).envs(services.env());
+    let besides = vec![
+        Job { name: "--doc".to_owned(), command: documentation },
+        Job { name: "simulation".to_owned(), command: simulate::in_tests() },
+    ];
+    eprintln!("xtask: {} suites; until one has ended, what it prints is in {}", suites.len(), dir.display());
+    beside::run(schedule::queues(suites, &services.env(), besides), &dir)
 }
 
 /// Builds where everything else is built, and leaves the programs elsewhere: the `oncebox` of the tests, with its fail points,
