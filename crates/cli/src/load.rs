@@ -167,6 +167,7 @@ pub(crate) fn http_inbox(config: &oncebox_config::HttpInbox) -> Result<(Router, 
         reply = reply.body(content_type, config.body.clone())?;
     }
     let mut inbox = HttpInbox::apply(config.path.parse()?).limits(limits).reply(reply);
+    inbox = inbox.compare_bodies(config.compare_body);
     if let Some(key) = &config.key {
         inbox = inbox.key(key.clone());
     }

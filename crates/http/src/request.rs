@@ -92,7 +92,7 @@ impl Entrance {
         for (message, trouble) in messages.iter().zip(&became).filter_map(|(m, b)| Some((m, b.trouble()?))) {
             warn!(path = %self.inbox.path, id = %message.id(), reason = trouble, "a request was not applied");
         }
-        Ok(respond(&became, reply, limits.retry_after))
+        Ok(respond(&messages, &became, reply, limits.retry_after))
     }
 
     /// What became of each message, as far as it is known in time.

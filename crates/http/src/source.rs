@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::error::BoxError;
+use oncebox_core::inbox::Selector;
 use oncebox_core::source::{CancellationToken, Instant, Intake, LogId, OpenStream, Source, Stream};
 use uuid::Uuid;
 
@@ -52,6 +53,9 @@ impl Source for HttpSource {
         let waiting = Arc::new(Waiting::default());
         let answers = Arc::clone(&waiting);
         let open = OpenStream::queue(self.inbox.path.as_str());
+        // One event may be written in several ways, and its id is its own.
+        let compares = self.inbox.compare_bodies && identity.id != Selector::CloudEvents;
+        let open = if compares { open.compare_payloads() } else { open };
         let stream = intake.open(open.on_answer(move |answered| answers.answered(answered)));
         let log = LogId::new(Uuid::now_v7().to_string());
         let opened = self.door.open(Run { stream: stream.clone(), identity, log, waiting });

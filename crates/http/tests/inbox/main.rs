@@ -5,6 +5,7 @@ mod answers;
 mod client;
 mod cloudevents;
 mod copies;
+mod differing;
 mod fixture;
 mod hostile;
 mod restarts;
