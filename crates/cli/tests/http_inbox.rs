@@ -148,6 +148,42 @@ async fn a_request_is_applied_before_it_is_answered_and_its_copy_changes_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn another_body_under_a_used_id_is_refused_and_counted() {
+    let world = World::new("").await;
+    let _daemon = world.run();
+    world.insist("order-1", r#"{"sku":"bolt","qty":2}"#).await;
+    let other = world.post("order-1", r#"{"sku":"bolt","qty":3}"#).await.unwrap();
+    assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY, "{other:?}");
+    assert!(other.body.contains("the id order-1 was used"), "{other:?}");
+    assert_eq!(world.number("SELECT on_hand FROM stock").await, 999_998);
+    let metrics = Request::get(format!("http://{}/metrics", world.address));
+    let metrics = world.request(metrics, "").await.unwrap().body;
+    for (outcome, count) in [("applied", 1), ("duplicate", 0), ("differs", 1)] {
+        let line = format!("oncebox_messages_total{{consumer=\"orders\",outcome=\"{outcome}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_says_that_an_adopted_table_cannot_tell_bodies_apart() {
+    let adopted = "seen has no column to compare by";
+    for (http, expected) in [(r#"body = "ok""#, true), ("compare_body = false", false)] {
+        let world = World::new(http).await;
+        let file = world.folder.path().join("oncebox.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let check = || Answer::of(world.folder.path(), ["check"]).exits(0).stdout;
+        assert!(!check().contains(adopted));
+        let adopt = "\n[store.adopt]\ntable = \"seen\"\nmessage_id = \"message_id\"\n[http]";
+        std::fs::write(&file, text.replacen("\n[http]", adopt, 1)).unwrap();
+        sqlx::raw_sql("CREATE TABLE seen (message_id TEXT NOT NULL PRIMARY KEY)")
+            .execute(&world.pool)
+            .await
+            .unwrap();
+        assert_eq!(check().contains(adopted), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_has_its_status_and_leaves_nothing_behind() {
     let world =
         World::new(r#"max_body = "1KiB", verify = { scheme = "bearer", secrets = ["canary"] }"#).await;

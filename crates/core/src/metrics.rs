@@ -74,7 +74,7 @@ macro_rules! table {
 
 table! {
     Counter messages_total(consumer: "consumer", outcome: "outcome") = "oncebox_messages_total",
-        "Messages by outcome: applied, duplicate, dead or retried.";
+        "Messages by outcome: applied, duplicate, differs (an id that was used for another message), dead or retried.";
     Counter redelivered_total(consumer: "consumer", outcome: "outcome") = "oncebox_redelivered_total",
         "Messages that the broker had delivered before, by outcome: applied or duplicate.";
     Histogram batch_size(consumer: "consumer") = "oncebox_batch_size",

@@ -32,6 +32,8 @@ pub struct HttpInbox {
     pub reply: Reply,
     /// Where the key of a message is; messages of one key keep their order. A message that has none there has no key.
     pub key: Option<Selector>,
+    /// Whether a request with an id that was used for another body is told so.
+    pub compare_bodies: bool,
     /// What requests may cost, and how long senders wait.
     pub limits: Limits,
     /// Who may send, for senders that ask first.
@@ -73,6 +75,7 @@ impl HttpInbox {
             access: Access::default(),
             reply: Reply::default(),
             key: None,
+            compare_bodies: true,
             limits: Limits::default(),
             handshake: None,
             clock: WallClock::system(),
@@ -130,6 +133,15 @@ impl HttpInbox {
     #[must_use]
     pub fn key(mut self, selector: Selector) -> Self {
         self.key = Some(selector);
+        self
+    }
+
+    /// Whether a request with an id that was used for another body is told so, with 422. Without it, it gets the answer of the
+    /// first, as for senders that change the body from one try to the next. Default: yes. CloudEvents with ids of their own
+    /// ([`Selector::CloudEvents`]) are never compared: one event may be written in several ways.
+    #[must_use]
+    pub fn compare_bodies(mut self, compare: bool) -> Self {
+        self.compare_bodies = compare;
         self
     }
 

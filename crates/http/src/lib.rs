@@ -54,6 +54,7 @@
 //! | too large | 413, headers 431 |
 //! | a batch in another format than JSON | 415 |
 //! | rejected by the handler, with its reason | 422 |
+//! | the id was used for a request with another body ([`HttpInbox::compare_bodies`]) | 422 |
 //! | failed as often as it may | 500 |
 //! | the database is away, too much is under way, the process ends or begins, no answer in time | 503, `retry-after` |
 //!

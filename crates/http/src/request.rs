@@ -97,7 +97,7 @@ impl Entrance {
         for (message, trouble) in messages.iter().zip(&became).filter_map(|(m, b)| Some((m, b.trouble()?))) {
             warn!(path = %self.inbox.path, id = %message.id(), reason = trouble, "a request was not applied");
         }
-        Ok(respond(&became, reply, limits.retry_after))
+        Ok(respond(&messages, &became, reply, limits.retry_after))
     }
 
     /// Stores the messages. They are applied later, whatever becomes of their sender.

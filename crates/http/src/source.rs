@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::error::BoxError;
+use oncebox_core::inbox::Selector;
 use oncebox_core::outbox::LocalQueue;
 use oncebox_core::source::{CancellationToken, Instant, Intake, LogId, OpenStream, Source, Stream};
 use oncebox_core::store::OutboxAdmin;
@@ -63,6 +64,9 @@ impl Source for HttpSource {
         let waiting = Arc::new(Waiting::default());
         let answers = Arc::clone(&waiting);
         let open = OpenStream::queue(self.inbox.path.as_str());
+        // One event may be written in several ways, and its id is its own.
+        let compares = self.inbox.compare_bodies && identity.id != Selector::CloudEvents;
+        let open = if compares { open.compare_payloads() } else { open };
         let stream = intake.open(open.on_answer(move |answered| answers.answered(answered)));
         let log = LogId::new(Uuid::now_v7().to_string());
         let way = Way::Apply(Counter { stream: stream.clone(), log, waiting });

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use oncebox_core::message::Message;
+use oncebox_core::names::MessageId;
 use oncebox_core::source::{Answer, GivenBack, Why};
 
 use crate::problem::{EventProblem, Problem, shown};
@@ -28,6 +30,7 @@ enum Verdict {
     Replayed,
     Applied,
     Parked,
+    Differs,
     Rejected,
     Failed,
     UnderWay,
@@ -40,6 +43,7 @@ impl Became {
             Self::Answered(Answer::Applied) => Verdict::Applied,
             Self::Answered(Answer::Duplicate) => Verdict::Replayed,
             Self::Answered(Answer::Parked) => Verdict::Parked,
+            Self::Answered(Answer::Differs) => Verdict::Differs,
             Self::Answered(Answer::GivenBack(GivenBack { why: Why::Rejected, .. })) => Verdict::Rejected,
             Self::Answered(Answer::GivenBack(GivenBack { why: Why::Failed, .. })) => Verdict::Failed,
             Self::LateCopy => Verdict::UnderWay,
@@ -49,8 +53,12 @@ impl Became {
 
     /// For the sender. What a handler says when it rejects is meant for it; other errors may tell of the database, and are for
     /// the log.
-    fn detail(&self) -> String {
+    fn detail(&self, id: &MessageId) -> String {
         match self {
+            Self::Answered(Answer::Differs) => shown(&format!(
+                "the id {id} was used for a request with another body, so this one was not applied. Give each request an id of its \
+                 own, and send the same body when one is sent again"
+            )),
             Self::Answered(Answer::GivenBack(GivenBack { why: Why::Rejected, reason, .. })) => shown(reason),
             Self::Answered(Answer::GivenBack(GivenBack { why: Why::Failed, .. })) => {
                 "it could not be applied, and nothing of it stays behind: it may be sent again".to_owned()
@@ -84,19 +92,28 @@ impl Became {
 
 /// One answer for all messages of a request. Those that were applied stay applied: when the request comes again, they are
 /// copies.
-pub(crate) fn respond(became: &[Became], reply: &Reply, retry_after: Duration) -> Response {
-    let Some(worst) = became.iter().max_by_key(|one| one.verdict()) else { return reply.response(false) };
+pub(crate) fn respond(
+    messages: &[Message],
+    became: &[Became],
+    reply: &Reply,
+    retry_after: Duration,
+) -> Response {
+    let each = messages.iter().zip(became);
+    let Some((message, worst)) = each.max_by_key(|(_, one)| one.verdict()) else {
+        return reply.response(false);
+    };
     let (status, title) = match worst.verdict() {
         Verdict::Replayed => return reply.response(true),
         Verdict::Applied => return reply.response(false),
         Verdict::Parked => return StatusCode::ACCEPTED.into_response(),
+        Verdict::Differs => (StatusCode::UNPROCESSABLE_ENTITY, "The id was used for another request"),
         Verdict::Rejected => (StatusCode::UNPROCESSABLE_ENTITY, "The message is rejected"),
         Verdict::Failed => (StatusCode::INTERNAL_SERVER_ERROR, "The message failed"),
         Verdict::UnderWay => (StatusCode::CONFLICT, "The same message is under way"),
         Verdict::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "Not now"),
     };
-    let problem = Problem::new(status, title, worst.detail());
-    let problem = if became.len() == 1 { problem } else { problem.events(events(became)) };
+    let problem = Problem::new(status, title, worst.detail(message.id()));
+    let problem = if became.len() == 1 { problem } else { problem.events(events(messages, became)) };
     match worst.verdict() {
         Verdict::UnderWay | Verdict::Unavailable => problem.retry_after(retry_after).into_response(),
         _ => problem.into_response(),
@@ -104,7 +121,9 @@ pub(crate) fn respond(became: &[Became], reply: &Reply, retry_after: Duration) -
 }
 
 /// The events of a batch that were not applied.
-fn events(became: &[Became]) -> Vec<EventProblem> {
-    let bad = became.iter().enumerate().filter(|(_, one)| one.verdict() >= Verdict::Rejected);
-    bad.map(|(index, one)| EventProblem { index, detail: one.detail() }).collect()
+fn events(messages: &[Message], became: &[Became]) -> Vec<EventProblem> {
+    let each = messages.iter().zip(became).enumerate();
+    each.filter(|(_, (_, one))| one.verdict() >= Verdict::Differs)
+        .map(|(index, (message, one))| EventProblem { index, detail: one.detail(message.id()) })
+        .collect()
 }

@@ -10,6 +10,7 @@ use futures_util::TryStreamExt;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, DateTime, Document, RawDocumentBuf, doc};
 use mongodb::error::Result;
+use oncebox_core::inbox::Fingerprint;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Claim, Claimed, ErrorClass, StoreError, StoreResult};
 
@@ -25,8 +26,19 @@ pub(crate) const INBOX: &str = "oncebox_inbox";
 /// The field that says what kind of message it was, if the store was told where that stands.
 pub(crate) const EVENT_TYPE: &str = "event_type";
 
-/// What a claim found: which receipts were not there before, and which have the key of another message's receipt.
-type Found = (Vec<bool>, Vec<usize>);
+/// The field that says what the payload was, where copies are compared with it.
+const FINGERPRINT: &str = "fingerprint";
+
+/// What a claim found.
+#[derive(Default)]
+struct Found {
+    /// Which receipts were not there before.
+    fresh: Vec<bool>,
+    /// Which have the key of another message's receipt.
+    collisions: Vec<usize>,
+    /// The fingerprints of those that were there, if copies are compared.
+    fingerprints: Vec<(usize, Fingerprint)>,
+}
 
 /// Opens the transaction and writes the receipts.
 pub(crate) async fn claim(
@@ -44,7 +56,9 @@ async fn claim_once(
 ) -> StoreResult<Claimed<MongoTxn>> {
     let mut txn = store.begin().await?;
     match write_missing(&mut txn, consumer, claims).await.context_of_claim(DOING) {
-        Ok((fresh, collisions)) => Ok(Claimed { txn, fresh, collisions, refused: Vec::new() }),
+        Ok(Found { fresh, collisions, fingerprints }) => {
+            Ok(Claimed { txn, fresh, collisions, refused: Vec::new(), fingerprints })
+        }
         Err(error) => {
             txn.rollback().await;
             Err(error)
@@ -64,7 +78,7 @@ pub(crate) async fn claim_within(
     tx.starting();
     let written = write_missing(tx, consumer, claims).await;
     tx.note_ours(&written);
-    let (fresh, collisions) = match written.context(DOING) {
+    let Found { fresh, collisions, .. } = match written.context(DOING) {
         Ok(found) => found,
         Err(error) => return Err(explained_within(&tx.database, error).await),
     };
@@ -80,18 +94,18 @@ pub(crate) async fn claim_within(
 
 async fn write_missing(tx: &mut MongoTx, consumer: &ConsumerName, claims: &[Claim<'_>]) -> Result<Found> {
     if claims.is_empty() {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok(Found::default());
     }
     let there = receipts_there(tx, claims).await?;
     let at = date(now_of(tx));
-    let (mut fresh, mut collisions, mut missing) = (Vec::with_capacity(claims.len()), Vec::new(), Vec::new());
+    let (mut found, mut missing) = (Found::default(), Vec::new());
     for (index, claim) in claims.iter().enumerate() {
         let receipt = there.get(claim.key.as_bytes().as_slice());
-        fresh.push(receipt.is_none());
+        found.fresh.push(receipt.is_none());
         match receipt {
             None => missing.push(receipt_of(consumer, claim, at)),
-            Some(whose) if !whose.is_of(consumer, claim) => collisions.push(index),
-            Some(_) => {}
+            Some(whose) if !whose.is_of(consumer, claim) => found.collisions.push(index),
+            Some(whose) => found.fingerprints.extend(whose.fingerprint.map(|first| (index, first))),
         }
     }
     if !missing.is_empty() {
@@ -99,7 +113,7 @@ async fn write_missing(tx: &mut MongoTx, consumer: &ConsumerName, claims: &[Clai
         let written = inbox.insert_many(missing).session(&mut tx.session).await?;
         tx.leaves(Trace::new(&inbox, written.inserted_ids.into_values(), Some(at)));
     }
-    Ok((fresh, collisions))
+    Ok(found)
 }
 
 /// A receipt as it is written. If the store was told where the type of a message is, it says that too, and when the message
@@ -112,6 +126,9 @@ fn receipt_of(consumer: &ConsumerName, claim: &Claim<'_>, at: DateTime) -> Docum
         "message_id": claim.message_id,
         "processed_at": at,
     };
+    if let Some(fingerprint) = &claim.fingerprint {
+        receipt.insert(FINGERPRINT, binary(fingerprint.as_bytes()));
+    }
     if let [event_type] = claim.set {
         if let Some(event_type) = event_type {
             receipt.insert(EVENT_TYPE, event_type);
@@ -124,10 +141,14 @@ fn receipt_of(consumer: &ConsumerName, claim: &Claim<'_>, at: DateTime) -> Docum
 /// The receipts that are in the snapshot, by their keys.
 async fn receipts_there(tx: &mut MongoTx, claims: &[Claim<'_>]) -> Result<HashMap<Vec<u8>, Whose>> {
     let keys: Vec<Bson> = claims.iter().map(|claim| key(claim).into()).collect();
+    let mut fields = doc! { "consumer": 1, "tenant": 1, "message_id": 1 };
+    if claims.iter().any(|claim| claim.fingerprint.is_some()) {
+        fields.insert(FINGERPRINT, 1);
+    }
     let inbox = tx.database.collection::<RawDocumentBuf>(INBOX);
     let mut found = inbox
         .find(doc! { "_id": { "$in": keys } })
-        .projection(doc! { "consumer": 1, "tenant": 1, "message_id": 1 })
+        .projection(fields)
         // All in one answer.
         .batch_size(u32::try_from(claims.len() + 1).unwrap_or(u32::MAX))
         .session(&mut tx.session)
@@ -136,8 +157,15 @@ async fn receipts_there(tx: &mut MongoTx, claims: &[Claim<'_>]) -> Result<HashMa
     let mut receipts = found.stream(&mut tx.session);
     while let Some(receipt) = receipts.try_next().await? {
         let text = |name| receipt.get_str(name).unwrap_or_default().to_owned();
-        let whose =
-            Whose { consumer: text("consumer"), tenant: text("tenant"), message_id: text("message_id") };
+        let fingerprint = receipt.get_binary(FINGERPRINT).ok();
+        let whose = Whose {
+            consumer: text("consumer"),
+            tenant: text("tenant"),
+            message_id: text("message_id"),
+            fingerprint: fingerprint
+                .and_then(|it| <[u8; 16]>::try_from(it.bytes).ok())
+                .map(Fingerprint::from),
+        };
         there.insert(receipt.get_binary("_id").map_or_else(|_| Vec::new(), |key| key.bytes.to_vec()), whose);
     }
     Ok(there)
@@ -148,6 +176,7 @@ struct Whose {
     consumer: String,
     tenant: String,
     message_id: String,
+    fingerprint: Option<Fingerprint>,
 }
 
 impl Whose {
@@ -159,7 +188,11 @@ impl Whose {
 }
 
 fn key(claim: &Claim<'_>) -> Binary {
-    Binary { subtype: BinarySubtype::Generic, bytes: claim.key.as_bytes().to_vec() }
+    binary(claim.key.as_bytes())
+}
+
+fn binary(bytes: &[u8]) -> Binary {
+    Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() }
 }
 
 /// The later of our clock and the cluster's dates a receipt, so that one that was set back does not make it look old.
@@ -172,8 +205,8 @@ pub(crate) fn now_of(tx: &MongoTx) -> i64 {
 /// same key, and not ours to touch.
 pub(crate) async fn renew(txn: &mut MongoTxn, consumer: &ConsumerName, claim: Claim<'_>) -> StoreResult<()> {
     let doing = "renewing a receipt";
-    let (fresh, _) = write_missing(txn, consumer, std::slice::from_ref(&claim)).await.context(doing)?;
-    if fresh == [true] {
+    let found = write_missing(txn, consumer, std::slice::from_ref(&claim)).await.context(doing)?;
+    if found.fresh == [true] {
         return Ok(());
     }
     let at = date(now_of(txn));

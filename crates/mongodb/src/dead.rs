@@ -241,7 +241,8 @@ async fn take_once(
         let tenant = &stored.letter.tenant;
         let key = ReceiptKey::of(&consumer, tenant, &id);
         let set = further_values(store, &stored.letter.record);
-        let receipt = Claim { key, tenant: tenant.as_str(), message_id: id.as_str(), set: &set };
+        let receipt =
+            Claim { key, tenant: tenant.as_str(), message_id: id.as_str(), set: &set, fingerprint: None };
         match &store.inner.adopted {
             Some(collection) => adopted::renew(store, collection, txn, &consumer, receipt).await?,
             None => claim::renew(txn, &consumer, receipt).await?,

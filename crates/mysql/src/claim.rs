@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use futures_util::TryStreamExt;
+use oncebox_core::inbox::Fingerprint;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Claim, ErrorClass, StoreError, StoreResult};
 use sqlx::mysql::MySqlRow;
@@ -23,8 +24,16 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 512 * 1024;
 pub(crate) const BATCH_NOW: &str = "@oncebox_batch_now";
 const BARE_NOW: &str = "@oncebox_claim_now";
 
-/// What a claim found: which receipts were not there before, and which have the key of another message's receipt.
-type Found = (Vec<bool>, Vec<usize>);
+/// What a claim found.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Which receipts were not there before.
+    pub(crate) fresh: Vec<bool>,
+    /// Which have the key of another message's receipt.
+    pub(crate) collisions: Vec<usize>,
+    /// The fingerprints of those that were there, if copies are compared.
+    pub(crate) fingerprints: Vec<(usize, Fingerprint)>,
+}
 
 /// Opens the transaction and writes the receipts, in one round trip unless they are very many.
 pub(crate) async fn claim(
@@ -45,7 +54,7 @@ pub(crate) async fn claim(
     }
     let found = found(consumer, claims, &there);
     let fresh: Vec<_> =
-        claims.iter().zip(&found.0).filter(|(_, fresh)| **fresh).map(|(claim, _)| claim.key).collect();
+        claims.iter().zip(&found.fresh).filter(|(_, fresh)| **fresh).map(|(claim, _)| claim.key).collect();
     if !fresh.is_empty() {
         txn.leaves(Trace::Receipts(fresh));
     }
@@ -68,7 +77,7 @@ pub(crate) async fn claim_within(
         let answer = send(conn, message.sql).await.context(DOING)?;
         note(&answer, message.receipts, &mut there)?;
     }
-    let (fresh, collisions) = found(consumer, claims, &there);
+    let Found { fresh, collisions, .. } = found(consumer, claims, &there);
     if let Some(other) = collisions.first().and_then(|at| claims.get(*at)) {
         return Err(refused(format!(
             "message {:?} of consumer {consumer} was not applied, but its receipt belongs to another message. Ids \
@@ -139,15 +148,17 @@ fn set_now(now: &str, consumer: &ConsumerName) -> String {
     sql
 }
 
-/// Writes receipts, and answers with a row for each that was there before: its key, and whose it is. MariaDB tells with the
-/// statement itself, with a row of NULLs for each that is new; MySQL is asked again.
+/// Writes receipts, and answers with a row for each that was there before: its key, whose it is, and what its payload was if
+/// that is compared. MariaDB tells with the statement itself, with a row of NULLs for each that is new; MySQL is asked again.
 ///
 /// ON DUPLICATE KEY UPDATE waits for a receipt that another open transaction holds, and goes by how that one ends. It changes
 /// the row, and that makes it visible to us, even one that was committed after our snapshot. It hides no other error, as
 /// INSERT IGNORE would.
 fn statements(now: &str, claims: &[&Claim<'_>]) -> String {
+    let compares = claims.iter().any(|claim| claim.fingerprint.is_some());
     let mut sql = String::with_capacity(claims.len() * 200);
-    sql.push_str("INSERT INTO oncebox_inbox (`key`, processed_at, consumer, tenant, message_id) VALUES ");
+    sql.push_str("INSERT INTO oncebox_inbox (`key`, processed_at, consumer, tenant, message_id");
+    sql.push_str(if compares { ", fingerprint) VALUES " } else { ") VALUES " });
     for (at, claim) in claims.iter().enumerate() {
         sql.push_str(if at == 0 { "(" } else { ", (" });
         push_bytes(&mut sql, claim.key.as_bytes());
@@ -157,13 +168,24 @@ fn statements(now: &str, claims: &[&Claim<'_>]) -> String {
         push_text(&mut sql, claim.tenant);
         sql.push_str(", ");
         push_text(&mut sql, claim.message_id);
+        match &claim.fingerprint {
+            Some(fingerprint) => {
+                sql.push_str(", ");
+                push_bytes(&mut sql, fingerprint.as_bytes());
+            }
+            None if compares => sql.push_str(", NULL"),
+            None => {}
+        }
         sql.push(')');
     }
     sql.push_str(
         " ON DUPLICATE KEY UPDATE copies = copies + 1 /*M! RETURNING IF(copies > 0, `key`, NULL), \
-         IF(copies > 0, consumer, NULL), IF(copies > 0, tenant, NULL), IF(copies > 0, message_id, NULL) */; \
-         /*!80000 SELECT `key`, consumer, tenant, message_id FROM oncebox_inbox WHERE copies > 0 AND `key` IN (",
+         IF(copies > 0, consumer, NULL), IF(copies > 0, tenant, NULL), IF(copies > 0, message_id, NULL)",
     );
+    sql.push_str(if compares { ", IF(copies > 0, fingerprint, NULL)" } else { "" });
+    sql.push_str(" */; /*!80000 SELECT `key`, consumer, tenant, message_id");
+    sql.push_str(if compares { ", fingerprint" } else { "" });
+    sql.push_str(" FROM oncebox_inbox WHERE copies > 0 AND `key` IN (");
     for (at, claim) in claims.iter().enumerate() {
         if at > 0 {
             sql.push(',');
@@ -181,6 +203,7 @@ struct Whose {
     consumer: String,
     tenant: String,
     message_id: String,
+    fingerprint: Option<Fingerprint>,
 }
 
 /// What the server answered to a message.
@@ -223,28 +246,39 @@ fn note(answer: &Answer, receipts: usize, there: &mut There) -> StoreResult<()> 
             consumer: row.try_get(1).context(DOING)?,
             tenant: row.try_get(2).context(DOING)?,
             message_id: row.try_get(3).context(DOING)?,
+            fingerprint: fingerprint(row).context(DOING)?,
         };
         there.insert(key, whose);
     }
     Ok(())
 }
 
+/// What the payload was: in the fifth column, if it was asked for.
+fn fingerprint(row: &MySqlRow) -> sqlx::Result<Option<Fingerprint>> {
+    if row.len() < 5 {
+        return Ok(None);
+    }
+    let bytes: Option<Vec<u8>> = row.try_get(4)?;
+    Ok(bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()).map(Fingerprint::from))
+}
+
 fn found(consumer: &ConsumerName, claims: &[Claim<'_>], there: &There) -> Found {
-    let (mut fresh, mut collisions) = (Vec::with_capacity(claims.len()), Vec::new());
+    let mut found = Found { fresh: Vec::with_capacity(claims.len()), ..Found::default() };
     for (at, claim) in claims.iter().enumerate() {
         let receipt = there.get(claim.key.as_bytes());
-        fresh.push(receipt.is_none());
+        found.fresh.push(receipt.is_none());
+        let Some(whose) = receipt else { continue };
         // Compared here and not by the server, whose collations know equal texts that are not the same.
-        let of_another = receipt.is_some_and(|whose| {
-            whose.message_id != claim.message_id
-                || whose.tenant != claim.tenant
-                || whose.consumer != consumer.as_str()
-        });
+        let of_another = whose.message_id != claim.message_id
+            || whose.tenant != claim.tenant
+            || whose.consumer != consumer.as_str();
         if of_another {
-            collisions.push(at);
+            found.collisions.push(at);
+        } else if let Some(fingerprint) = whose.fingerprint {
+            found.fingerprints.push((at, fingerprint));
         }
     }
-    (fresh, collisions)
+    found
 }
 
 /// Not the row of another message: its receipt is of the same key, and not ours to touch.

@@ -126,7 +126,13 @@ impl DeadLetters for MysqlStore {
                 let tenant = &stored.letter.tenant;
                 let key = ReceiptKey::of(&consumer, tenant, &id);
                 let set = further_values(self, &stored.letter.record);
-                let receipt = Claim { key, tenant: tenant.as_str(), message_id: id.as_str(), set: &set };
+                let receipt = Claim {
+                    key,
+                    tenant: tenant.as_str(),
+                    message_id: id.as_str(),
+                    set: &set,
+                    fingerprint: None,
+                };
                 match &self.inner.adopted {
                     Some(table) => adopted::renew(self, table, &mut txn, &consumer, receipt).await?,
                     None => claim::renew(self, &mut txn, &consumer, receipt).await?,

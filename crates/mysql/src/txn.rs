@@ -38,11 +38,12 @@ impl Store for MysqlStore {
             if let Some(table) = &self.inner.adopted {
                 let mut txn = self.begin().await?;
                 let (fresh, refused) = adopted::claim(self, table, &mut txn, consumer, claims).await?;
-                return Ok(Claimed { txn, fresh, collisions: Vec::new(), refused });
+                return Ok(Claimed::adopted(txn, fresh, refused));
             }
             let mut txn = MysqlTxn::connect(&self.inner.pools.messages).await?;
-            let (fresh, collisions) = claim::claim(self, &mut txn, consumer, claims).await?;
-            Ok(Claimed { txn, fresh, collisions, refused: Vec::new() })
+            let claim::Found { fresh, collisions, fingerprints } =
+                claim::claim(self, &mut txn, consumer, claims).await?;
+            Ok(Claimed { txn, fresh, collisions, refused: Vec::new(), fingerprints })
         })
         .await
     }

@@ -11,12 +11,13 @@ use crate::store::PgStore;
 use crate::txn::PgTxn;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 5] = [
+const STEPS: [(u32, &str, &str); 6] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "functions", include_str!("../migrations/0002_functions.sql")),
     (3, "outbox", include_str!("../migrations/0003_outbox.sql")),
     (4, "logs", include_str!("../migrations/0004_logs.sql")),
     (5, "delays", include_str!("../migrations/0005_delays.sql")),
+    (6, "fingerprints", include_str!("../migrations/0006_fingerprints.sql")),
 ];
 
 /// The newest version this program knows.

@@ -7,8 +7,10 @@
 use std::collections::HashSet;
 
 use oncebox_core::error::BoxError;
+use oncebox_core::inbox::Fingerprint;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Claim, ErrorClass, StoreError, StoreResult};
+use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use crate::classify::{Context, is_plain_error};
@@ -20,42 +22,71 @@ const DOING: &str = "claiming receipts";
 
 macro_rules! insert {
     () => {
+        insert!("", "")
+    };
+    ($column:literal, $value:literal) => {
         concat!(
             // SQLite has no clock but that of this process, so the later of the database's and the process's is the same.
-            "INSERT INTO oncebox_inbox (key, consumer, tenant, message_id, processed_at)
+            "INSERT INTO oncebox_inbox (key, consumer, tenant, message_id, processed_at",
+            $column,
+            ")
              SELECT substr(?1, c.key * 16 + 1, 16), ?3, c.value->>0, c.value->>1, ",
             now!(),
+            $value,
             " FROM json_each(?2) c WHERE true ON CONFLICT (key)"
         )
     };
 }
 
 const INSERT: &str = concat!(insert!(), " DO NOTHING");
+const INSERT_WITH_FINGERPRINT: &str =
+    concat!(insert!(", fingerprint", ", substr(?4, c.key * 16 + 1, 16)"), " DO NOTHING");
 
-/// Writes the receipts: which of them were not there before, and which have the key of another message's receipt. The
-/// transaction holds the write lock, so nobody can come in between the look and the insert.
+/// What a claim found.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Which receipts were not there before.
+    pub(crate) fresh: Vec<bool>,
+    /// Which have the key of another message's receipt.
+    pub(crate) collisions: Vec<usize>,
+    /// The fingerprints of those that were there, if copies are compared.
+    pub(crate) fingerprints: Vec<(usize, Fingerprint)>,
+}
+
+/// Writes the receipts. The transaction holds the write lock, so nobody can come in between the look and the insert.
 pub(crate) async fn claim(
     txn: &mut SqliteConnection,
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
-) -> StoreResult<(Vec<bool>, Vec<usize>)> {
-    let mut fresh = vec![true; claims.len()];
+) -> StoreResult<Found> {
     if claims.is_empty() {
-        return Ok((fresh, Vec::new()));
+        return Ok(Found::default());
     }
     let packed = Packed::new(consumer, claims)?;
-    let (known, collisions) = packed.known(txn).await?;
-    for at in &known {
+    let fingerprints: Option<Vec<Fingerprint>> = claims.iter().map(|claim| claim.fingerprint).collect();
+    let Known { there, collisions, fingerprints: known } = match &fingerprints {
+        None => packed.known(txn).await?,
+        Some(_) => packed.known_with_fingerprints(txn).await?,
+    };
+    let mut fresh = vec![true; claims.len()];
+    for at in &there {
         fresh[*at] = false;
     }
-    let expected = claims.len() - known.len();
+    let expected = claims.len() - there.len();
     if expected > 0 {
-        let written = packed.query(INSERT).execute(&mut *txn).await.context(DOING)?.rows_affected();
+        let insert = match fingerprints {
+            None => packed.query(INSERT),
+            Some(own) => {
+                let own: Vec<u8> = own.iter().flat_map(|one| *one.as_bytes()).collect();
+                packed.query(INSERT_WITH_FINGERPRINT).bind(own)
+            }
+        };
+        let written = insert.execute(&mut *txn).await.context(DOING)?.rows_affected();
         if written != expected as u64 {
             return Err(impossible(format!("{written} receipts were written instead of {expected}")));
         }
     }
-    Ok((fresh, collisions))
+    Ok(Found { fresh, collisions, fingerprints: known })
 }
 
 const INSERT_AND_TELL: &str = concat!(insert!(), " DO NOTHING RETURNING key");
@@ -72,7 +103,7 @@ pub(crate) async fn claim_within(
     let fresh: HashSet<&[u8]> =
         rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().context(DOING)?;
     if fresh.len() < claims.len()
-        && let Some(at) = packed.known(conn).await?.1.first()
+        && let Some(at) = packed.known(conn).await?.collisions.first()
     {
         let Claim { tenant, message_id, .. } = claims[*at];
         return Err(impossible(format!(
@@ -105,10 +136,30 @@ pub(crate) async fn ensure_transaction(conn: &mut SqliteConnection) -> StoreResu
     }
 }
 
-/// Which claims have a receipt, and of which of them it belongs to another message.
-const KNOWN: &str = "SELECT json_group_array(c.key), json_group_array(c.key) FILTER (
-        WHERE (i.consumer, i.tenant, i.message_id) IS NOT (?3, c.value->>0, c.value->>1))
-     FROM json_each(?2) c CROSS JOIN oncebox_inbox i ON i.key = substr(?1, c.key * 16 + 1, 16)";
+macro_rules! known {
+    ($further:literal) => {
+        concat!(
+            "SELECT json_group_array(c.key), json_group_array(c.key) FILTER (
+                 WHERE (i.consumer, i.tenant, i.message_id) IS NOT (?3, c.value->>0, c.value->>1))",
+            $further,
+            " FROM json_each(?2) c CROSS JOIN oncebox_inbox i ON i.key = substr(?1, c.key * 16 + 1, 16)"
+        )
+    };
+}
+
+const KNOWN: &str = known!("");
+const KNOWN_WITH_FINGERPRINTS: &str = known!(
+    ", json_group_array(json_array(c.key, hex(i.fingerprint))) FILTER (
+         WHERE length(i.fingerprint) = 16 AND (i.consumer, i.tenant, i.message_id) IS (?3, c.value->>0, c.value->>1))"
+);
+
+/// Which claims have a receipt.
+struct Known {
+    there: Vec<usize>,
+    /// Those of them whose receipt belongs to another message.
+    collisions: Vec<usize>,
+    fingerprints: Vec<(usize, Fingerprint)>,
+}
 
 /// The claims as parameters 1 and 2, and their consumer as the third.
 struct Packed<'c> {
@@ -128,17 +179,32 @@ impl<'c> Packed<'c> {
         sqlx::query(sql).bind(self.keys.as_slice()).bind(self.names.as_str()).bind(self.consumer.as_str())
     }
 
-    /// Which claims have a receipt, and which of these belong to another message.
-    async fn known(&self, conn: &mut SqliteConnection) -> StoreResult<(Vec<usize>, Vec<usize>)> {
+    async fn known(&self, conn: &mut SqliteConnection) -> StoreResult<Known> {
         let row = self.query(KNOWN).fetch_one(conn).await.context(DOING)?;
-        let indexes = |column: usize| {
-            let text: String = row.try_get(column).context(DOING)?;
-            let mut indexes: Vec<usize> = serde_json::from_str(&text).map_err(impossible)?;
-            indexes.sort_unstable();
-            Ok(indexes)
-        };
-        Ok((indexes(0)?, indexes(1)?))
+        Ok(Known { there: indexes(&row, 0)?, collisions: indexes(&row, 1)?, fingerprints: Vec::new() })
     }
+
+    async fn known_with_fingerprints(&self, conn: &mut SqliteConnection) -> StoreResult<Known> {
+        let row = self.query(KNOWN_WITH_FINGERPRINTS).fetch_one(conn).await.context(DOING)?;
+        let fingerprint = |(at, digits): (usize, String)| {
+            let bytes = u128::from_str_radix(&digits, 16).map_err(impossible)?.to_be_bytes();
+            Ok((at, Fingerprint::from(bytes)))
+        };
+        let text: String = row.try_get(2).context(DOING)?;
+        let listed: Vec<(usize, String)> = serde_json::from_str(&text).map_err(impossible)?;
+        Ok(Known {
+            there: indexes(&row, 0)?,
+            collisions: indexes(&row, 1)?,
+            fingerprints: listed.into_iter().map(fingerprint).collect::<StoreResult<_>>()?,
+        })
+    }
+}
+
+fn indexes(row: &SqliteRow, column: usize) -> StoreResult<Vec<usize>> {
+    let text: String = row.try_get(column).context(DOING)?;
+    let mut indexes: Vec<usize> = serde_json::from_str(&text).map_err(impossible)?;
+    indexes.sort_unstable();
+    Ok(indexes)
 }
 
 /// The same key twice in one claim, or a bug.

@@ -92,7 +92,8 @@ impl DeadLetters for SqliteStore {
             })?;
             let key = ReceiptKey::of(&consumer, tenant, &id);
             let set = further_values(self, &stored.letter.record);
-            let receipt = Claim { key, tenant: tenant.as_str(), message_id: id.as_str(), set: &set };
+            let receipt =
+                Claim { key, tenant: tenant.as_str(), message_id: id.as_str(), set: &set, fingerprint: None };
             match self.adopted.as_deref() {
                 Some(table) => adopted::renew(self, table, &mut txn, &consumer, receipt).await?,
                 None => claim::renew(&mut txn, &consumer, receipt).await?,

@@ -8,11 +8,12 @@ use crate::classify::Context;
 use crate::store::SqliteStore;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 4] = [
+const STEPS: [(u32, &str, &str); 5] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "outbox", include_str!("../migrations/0002_outbox.sql")),
     (3, "logs", include_str!("../migrations/0003_logs.sql")),
     (4, "delays", include_str!("../migrations/0004_delays.sql")),
+    (5, "fingerprints", include_str!("../migrations/0005_fingerprints.sql")),
 ];
 
 /// The newest version this program knows.

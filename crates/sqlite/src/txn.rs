@@ -31,10 +31,11 @@ impl Store for SqliteStore {
         let mut txn = self.begin().await?;
         if let Some(table) = self.adopted.as_deref() {
             let (fresh, refused) = adopted::claim(self, table, &mut txn, consumer, claims).await?;
-            return Ok(Claimed { txn, fresh, collisions: Vec::new(), refused });
+            return Ok(Claimed::adopted(txn, fresh, refused));
         }
-        let (fresh, collisions) = claim::claim(&mut txn, consumer, claims).await?;
-        Ok(Claimed { txn, fresh, collisions, refused: Vec::new() })
+        let claim::Found { fresh, collisions, fingerprints } =
+            claim::claim(&mut txn, consumer, claims).await?;
+        Ok(Claimed { txn, fresh, collisions, refused: Vec::new(), fingerprints })
     }
 
     async fn claim_within(

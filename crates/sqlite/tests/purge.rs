@@ -35,7 +35,7 @@ impl File {
         let mut claims = Vec::new();
         for name in &names {
             let key = ReceiptKey::of(&file.consumer, &Tenant::none(), &MessageId::new(name.as_str())?);
-            claims.push(Claim { key, tenant: "", message_id: name, set: &[] });
+            claims.push(Claim { key, tenant: "", message_id: name, set: &[], fingerprint: None });
         }
         let claimed = file.store.claim(&file.consumer, &claims).await?;
         file.store.commit(claimed.txn, None).await?;

@@ -55,7 +55,7 @@ impl File {
         let owner = self.owner().await?;
         let id = MessageId::new("a")?;
         let key = ReceiptKey::of(&self.consumer, &Tenant::none(), &id);
-        let claim = Claim { key, tenant: "", message_id: id.as_str(), set: &[] };
+        let claim = Claim { key, tenant: "", message_id: id.as_str(), set: &[], fingerprint: None };
         let mut claimed = self.store.claim(&self.consumer, &[claim]).await?;
         assert_eq!(claimed.fresh, [true]);
         handler(&mut claimed.txn).await?;
@@ -245,7 +245,7 @@ async fn a_bare_claim_in_a_transaction_that_the_driver_does_not_know_of_is_accep
     let mut conn = file.beside().await?;
     let id = MessageId::new("a")?;
     let key = ReceiptKey::of(&file.consumer, &Tenant::none(), &id);
-    let claims = [Claim { key, tenant: "", message_id: "a", set: &[] }];
+    let claims = [Claim { key, tenant: "", message_id: "a", set: &[], fingerprint: None }];
     conn.execute("BEGIN IMMEDIATE").await?;
     assert_eq!(file.store.claim_within(&mut conn, &file.consumer, &claims).await?, [true]);
     conn.execute("ROLLBACK").await?;
@@ -306,7 +306,7 @@ async fn a_new_file_gives_space_back_and_an_old_one_keeps_its_ways() -> TestResu
     let mut claims = Vec::new();
     for name in &names {
         let key = ReceiptKey::of(&file.consumer, &Tenant::none(), &MessageId::new(name.as_str())?);
-        claims.push(Claim { key, tenant: "", message_id: name, set: &[] });
+        claims.push(Claim { key, tenant: "", message_id: name, set: &[], fingerprint: None });
     }
     let claimed = file.store.claim(&file.consumer, &claims).await?;
     file.store.commit(claimed.txn, None).await?;

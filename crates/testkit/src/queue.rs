@@ -24,6 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub struct MemoryQueue {
     name: Arc<str>,
     prefetch: usize,
+    compares_payloads: bool,
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
 }
@@ -60,13 +61,20 @@ impl MemoryQueue {
     /// An empty queue.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         let (state, changed) = (Arc::default(), Arc::default());
-        Self { name: name.into(), prefetch: 500, state, changed }
+        Self { name: name.into(), prefetch: 500, compares_payloads: false, state, changed }
     }
 
     /// How many messages a consumer may have without acknowledging them. Default: 500.
     #[must_use]
     pub fn prefetch(mut self, messages: usize) -> Self {
         self.prefetch = messages.max(1);
+        self
+    }
+
+    /// A message with the id of another and another payload is told from a copy: see [`OpenStream::compare_payloads`].
+    #[must_use]
+    pub fn compare_payloads(mut self) -> Self {
+        self.compares_payloads = true;
         self
     }
 
@@ -118,7 +126,8 @@ impl MemoryQueue {
         drop(state);
         let queue = self.clone();
         let on_answer = move |answered: &[Answered]| queue.answered(channel, answered);
-        let stream = intake.open(OpenStream::queue(Arc::clone(&self.name)).on_answer(on_answer));
+        let open = OpenStream::queue(Arc::clone(&self.name)).on_answer(on_answer);
+        let stream = intake.open(if self.compares_payloads { open.compare_payloads() } else { open });
         let (gone, queue) = (CancellationToken::new(), self.clone());
         let delivering = queue.clone().deliver(channel, stream.clone(), gone.clone());
         tokio::spawn(delivering);

@@ -27,7 +27,7 @@ pub(crate) fn http_inbox(config: &oncebox_config::HttpInbox) -> Result<(Router, 
         HttpMode::Apply => HttpInbox::apply(path),
         HttpMode::Accept => HttpInbox::accept(path),
     };
-    let mut inbox = inbox.limits(limits).reply(reply);
+    let mut inbox = inbox.limits(limits).reply(reply).compare_bodies(config.compare_body);
     if let Some(key) = &config.key {
         inbox = inbox.key(key.clone());
     }

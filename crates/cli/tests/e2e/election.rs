@@ -31,7 +31,7 @@ async fn store(set: &MongoSet) -> (MongoStore, Ownership) {
 
 async fn claim(store: &MongoStore) -> Claimed<MongoTxn> {
     let key = ReceiptKey::of(&stock(), &Tenant::none(), &MessageId::new("a").expect("an id"));
-    let claims = [Claim { key, tenant: "", message_id: "a", set: &[] }];
+    let claims = [Claim { key, tenant: "", message_id: "a", set: &[], fingerprint: None }];
     store.claim(&stock(), &claims).await.expect("a claim")
 }
 

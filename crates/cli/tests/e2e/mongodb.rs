@@ -45,7 +45,7 @@ async fn a_claim_on_a_server_that_stands_alone_writes_no_receipt() {
     session.start_transaction().await.expect("the driver does not know yet that there are none");
     let mut tx = MongoTx::new(session, client.database("shop"));
     let (consumer, key) = receipt();
-    let claims = [Claim { key, tenant: "", message_id: "a", set: &[] }];
+    let claims = [Claim { key, tenant: "", message_id: "a", set: &[], fingerprint: None }];
     let error = store.claim_within(&mut tx, &consumer, &claims).await.expect_err("it is refused");
     assert!(error.to_string().contains("--replSet"), "{error}");
     let inbox = client.database("shop").collection::<mongodb::bson::Document>("oncebox_inbox");
@@ -182,7 +182,7 @@ async fn a_process_that_lives_keeps_its_transaction_from_others_of_the_same_user
 
 async fn claim(store: &MongoStore) -> StoreResult<Claimed<<MongoStore as Store>::Txn>> {
     let (consumer, key) = receipt();
-    store.claim(&consumer, &[Claim { key, tenant: "", message_id: "a", set: &[] }]).await
+    store.claim(&consumer, &[Claim { key, tenant: "", message_id: "a", set: &[], fingerprint: None }]).await
 }
 
 fn receipt() -> (ConsumerName, ReceiptKey) {

@@ -31,6 +31,8 @@ pub struct HttpInbox {
     pub max_body: usize,
     /// `key`: where the key of a message is, for the order. Default: messages have no key.
     pub key: Option<Selector>,
+    /// `compare_body`: whether a request with an id that was used for another body is told so. Default `true`.
+    pub compare_body: bool,
     /// `verify`: how a request shows who it comes from. Required where others can reach the address.
     pub verify: Option<VerifyConfig>,
     /// `handshake`: who may send, for senders that ask first, as CloudEvents has it. Default: nobody is answered.
@@ -106,6 +108,7 @@ pub(super) fn read<'c, 'a>(
     let timeout = section.or("timeout", DEFAULT_TIMEOUT, |e| duration_within(&e, TIMEOUTS));
     let max_body = section.or("max_body", DEFAULT_MAX_BODY, |e| bounds::size(&e, &BODIES));
     let key = section.or("key", None, |e| selector(&e).map(Some));
+    let compare_body = section.or("compare_body", true, |e| e.boolean());
     let verify = section.optional("verify");
     if verify.is_none() && reach == Reach::Others {
         section.report_key(
@@ -125,6 +128,7 @@ pub(super) fn read<'c, 'a>(
         timeout,
         max_body,
         key,
+        compare_body,
         verify,
         handshake,
     })

@@ -125,16 +125,18 @@ fn requests_are_taken_instead_of_topics() {
     assert_eq!((inbox.on_failure, inbox.retry.attempts), (OnFailure::GiveBack, 1), "the sender tries again");
     assert_eq!((requests.path.as_str(), requests.status, requests.body.as_str()), ("/in/orders", 204, ""));
     assert_eq!((requests.timeout, requests.max_body), (Duration::from_secs(10), 1024 * 1024));
-    assert_eq!((&requests.key, &requests.verify), (&None, &None));
+    assert_eq!((&requests.key, requests.compare_body, &requests.verify), (&None, true, &None));
 
     let all = format!(
         "{REQUESTS}mode = \"apply\"\nstatus = 201\nbody = \"done\"\ntimeout = \"2s\"\nmax_body = \"64KiB\"\nkey = \"json:/sku\"\n\
+         compare_body = false\n\
          verify = {{ scheme = \"hmac\", header = \"x-sig\", encoding = \"base64\", prefix = \"v1=\", secrets = [\"s3cret\"], \
          tolerance = \"1m\" }}\n"
     );
     let config = parse(&all);
     let requests = http(&config);
     assert_eq!((requests.status, requests.body.as_str(), requests.max_body), (201, "done", 64 * 1024));
+    assert!(!requests.compare_body);
     let scheme = VerifyScheme::Hmac { header: "x-sig".into(), base64: true, prefix: "v1=".into() };
     let verify = requests.verify.as_ref().unwrap();
     assert_eq!((&verify.scheme, verify.tolerance), (&scheme, Some(Duration::from_secs(60))));

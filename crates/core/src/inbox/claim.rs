@@ -106,6 +106,7 @@ pub(crate) async fn claim_one<S: Store>(
         tenant: message.tenant().as_str(),
         message_id: message.id().as_str(),
         set,
+        fingerprint: None,
     };
     let fresh = store.claim_within(conn, consumer, &[claim]).await?;
     Ok(if fresh.first().copied().unwrap_or(false) { Receipt::Fresh } else { Receipt::Duplicate })

@@ -93,7 +93,7 @@ impl Deliveries {
             state.open.remove(delivery);
             match answer {
                 Answer::Applied => state.untold.applied += 1,
-                Answer::Duplicate => state.untold.duplicates += 1,
+                Answer::Duplicate | Answer::Differs => state.untold.duplicates += 1,
                 Answer::Parked => {}
                 // It will be sent again, so the queue was not done with when it was seen to be empty.
                 Answer::GivenBack(_) => {

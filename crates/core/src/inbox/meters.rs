@@ -12,7 +12,8 @@ use crate::source::{Answer, Answered};
 #[derive(Debug)]
 pub(crate) struct Meters {
     pub(crate) applied: Counter,
-    pub(crate) duplicate: Counter,
+    duplicate: Counter,
+    differs: Counter,
     pub(crate) dead: Counter,
     pub(crate) retried: Counter,
     redelivered_applied: Counter,
@@ -28,6 +29,7 @@ impl Meters {
         Self {
             applied: outcome("applied"),
             duplicate: outcome("duplicate"),
+            differs: outcome("differs"),
             dead: outcome("dead"),
             retried: outcome("retried"),
             redelivered_applied: redelivered("applied"),
@@ -44,10 +46,17 @@ impl Meters {
         {
             match answer {
                 Answer::Applied => self.redelivered_applied.increment(1),
-                Answer::Duplicate => self.redelivered_duplicate.increment(1),
+                Answer::Duplicate | Answer::Differs => self.redelivered_duplicate.increment(1),
                 Answer::Parked | Answer::GivenBack(_) => {}
             }
         }
+    }
+
+    /// Counts those that were skipped because their receipt exists, by whether they were copies.
+    pub(crate) fn skipped(&self, skipped: u64, answers: &[Answered]) {
+        let differ = answers.iter().filter(|one| one.answer == Answer::Differs).count() as u64;
+        self.differs.increment(differ);
+        self.duplicate.increment(skipped - differ);
     }
 
     pub(crate) fn committed(&self, messages: usize, took: Duration) {

@@ -5,6 +5,7 @@ mod builder;
 pub(crate) mod call;
 mod claim;
 mod deliveries;
+mod fingerprint;
 mod gate;
 mod guard;
 mod handler;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 
 pub use builder::Inbox;
 pub use claim::Receipt;
+pub use fingerprint::Fingerprint;
 pub use gate::Turn;
 pub use handler::{Apply, BatchFn, EachFn, EachJsonFn, Failure, Handler, SendFn};
 pub use identity::{Identity, Limits, Parts, PartsError, SelectError, Selector, SelectorSyntaxError, Unfit};

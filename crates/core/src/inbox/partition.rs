@@ -36,6 +36,8 @@ pub(crate) struct Partition {
     begins_anew: AtomicBool,
     /// There may be something to write down although no message is settled.
     note_wanted: Notify,
+    /// Whether a copy must have the payload of the first.
+    pub(crate) compares_payloads: bool,
     /// Hears what became of each message.
     on_answer: Option<OnAnswer>,
     closed: Mutex<bool>,
@@ -58,6 +60,7 @@ impl Partition {
             attempts_kept: AtomicBool::new(false),
             begins_anew: AtomicBool::new(false),
             note_wanted: Notify::new(),
+            compares_payloads: open.compares_payloads,
             on_answer: open.on_answer,
             closed: Mutex::new(false),
             closed_signal: Condvar::new(),

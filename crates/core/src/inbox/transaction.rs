@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 
 use super::Engine;
 use super::call;
+use super::fingerprint::{Fingerprints, first_payloads};
 use super::item::Item;
 use super::letters::{collision_letter, refused_letter, unfit_letter};
 use super::partition::Partition;
@@ -149,14 +150,17 @@ impl<S: InboxStore> Engine<S> {
         let began = Instant::now();
         let (candidates, mut collisions) = first_copies(items);
         let columns = self.further_columns(&candidates);
+        let compares = partition.compares_payloads && self.store.adopted().is_none();
+        let payloads = if compares { Fingerprints::of(items) } else { Fingerprints::default() };
         let claims: Vec<Claim<'_>> = candidates
             .iter()
             .enumerate()
-            .map(|(nth, (_, key, message))| Claim {
+            .map(|(nth, (at, key, message))| Claim {
                 key: *key,
                 tenant: message.tenant().as_str(),
                 message_id: message.id().as_str(),
                 set: columns.get(nth).map_or(&[], Vec::as_slice),
+                fingerprint: payloads.at(*at),
             })
             .collect();
         let claimed = match (self.store.claim(&self.consumer, &claims).await, task) {
@@ -165,7 +169,8 @@ impl<S: InboxStore> Engine<S> {
                 let Claimed { txn, .. } = Box::pin(self.store.claim(&self.consumer, &[])).await?;
                 let refuse = |at| Refused { at, why: error.clone() };
                 let refused = (0..claims.len()).map(refuse).collect();
-                Claimed { txn, fresh: vec![false; claims.len()], collisions: Vec::new(), refused }
+                let fresh = vec![false; claims.len()];
+                Claimed { txn, fresh, collisions: Vec::new(), refused, fingerprints: Vec::new() }
             }
             (claimed, _) => claimed?,
         };
@@ -244,7 +249,8 @@ impl<S: InboxStore> Engine<S> {
             duplicates,
             finished_attempt: attempt,
         });
-        let answers = answers(items, &fresh, &letters);
+        let firsts = first_payloads(&claims, &written, &claimed.fingerprints);
+        let answers = answers(items, &fresh, &letters, &payloads.differing(items, &firsts));
         if mistaken("AckBeforeCommit") {
             foreseen.iter().for_each(|(_, foreseen)| partition.progress.settle(foreseen));
         }
@@ -274,7 +280,7 @@ impl<S: InboxStore> Engine<S> {
 
         self.meters.redelivered(items, &answers);
         self.meters.applied.increment(fresh.len() as u64);
-        self.meters.duplicate.increment(duplicates);
+        self.meters.skipped(duplicates, &answers);
         self.meters.dead.increment(letters.len() as u64);
         self.meters.committed(items.len(), began.elapsed());
         Ok(())
@@ -342,8 +348,16 @@ fn first_copies(items: &[Item]) -> (Vec<(usize, ReceiptKey, &Message)>, Vec<usiz
 }
 
 /// What became of the items of a transaction that has committed.
-fn answers(items: &[Item], fresh: &[(usize, Message)], letters: &[DeadLetter]) -> Vec<Answered> {
+fn answers(
+    items: &[Item],
+    fresh: &[(usize, Message)],
+    letters: &[DeadLetter],
+    differing: &[bool],
+) -> Vec<Answered> {
     let mut answers = vec![Answer::Duplicate; items.len()];
+    for (answer, _) in answers.iter_mut().zip(differing).filter(|(_, differs)| **differs) {
+        *answer = Answer::Differs;
+    }
     for (at, _) in fresh {
         answers[*at] = Answer::Applied;
     }

@@ -23,6 +23,9 @@ pub enum Answer {
     Applied,
     /// It was settled before, and skipped now.
     Duplicate,
+    /// Its id was settled before, with another payload, and it was skipped now. Only where payloads are compared: see
+    /// [`OpenStream::compare_payloads`](super::OpenStream::compare_payloads).
+    Differs,
     /// It was given up and is kept as a dead letter.
     Parked,
     /// Nothing of it stays behind: it may be delivered again. Only queues hear this.

@@ -59,7 +59,7 @@
 //!   delivery. Numbers ascend within a stream. [`Record::log`](crate::message::Record::log) says which channel or process
 //!   counted them, so that the same number another day is another place.
 //! - The *answer* is for the source: [`OpenStream::on_answer`] hears of each delivery, by its number, whether it was applied,
-//!   skipped, parked or given back.
+//!   skipped, parked or given back. [`OpenStream::compare_payloads`] tells those that were skipped apart.
 //!
 //! Several processes may read one queue, so nobody owns it and nobody is fenced: the receipts alone keep the promise. What
 //! the broker says it had delivered before ([`Record::redelivered`](crate::message::Record::redelivered)) runs alone, with
@@ -148,6 +148,8 @@ pub struct OpenStream {
     pub partition: i32,
     /// Whether offsets order the messages and a position is kept in the database. A queue has none.
     pub positioned: bool,
+    /// Whether a copy must have the payload of the first.
+    pub compares_payloads: bool,
     /// Hears what became of each message.
     pub on_answer: Option<OnAnswer>,
 }
@@ -155,12 +157,22 @@ pub struct OpenStream {
 impl OpenStream {
     /// A partition whose offsets order its messages; its position is kept in the database.
     pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
-        Self { topic: topic.into(), partition, positioned: true, on_answer: None }
+        Self { topic: topic.into(), partition, positioned: true, compares_payloads: false, on_answer: None }
     }
 
     /// A queue: no position is kept, because delivery numbers mean nothing to the next process. See [the module](self).
     pub fn queue(name: impl Into<Arc<str>>) -> Self {
         Self { positioned: false, ..Self::new(name, 0) }
+    }
+
+    /// A message with the id of another and another payload is told from a copy: it is skipped all the same, and the answer is
+    /// [`Answer::Differs`]. For sources whose senders wait for the answer, and can be told so. Receipts that were written
+    /// without a fingerprint of the payload, by others or before, count as those of the same one; an adopted table has no
+    /// column for it.
+    #[must_use]
+    pub fn compare_payloads(mut self) -> Self {
+        self.compares_payloads = true;
+        self
     }
 
     /// Called after each commit, and when something is given back, with what became of the messages. It must not block.
@@ -177,6 +189,7 @@ impl fmt::Debug for OpenStream {
             .field("topic", &self.topic)
             .field("partition", &self.partition)
             .field("positioned", &self.positioned)
+            .field("compares_payloads", &self.compares_payloads)
             .finish_non_exhaustive()
     }
 }

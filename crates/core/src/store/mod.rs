@@ -38,7 +38,7 @@ pub use position::{Advance, Ownership, PositionKey, Positions, Progress};
 pub use purge::{PassEnd, Purge, PurgePass, PurgeProgress, Purged, Retention};
 pub use status::{ConsumerStatus, PositionStatus, Status, StoreStatus};
 
-use crate::inbox::{ReceiptKey, Selector};
+use crate::inbox::{Fingerprint, ReceiptKey, Selector};
 use crate::message::Record;
 use crate::names::ConsumerName;
 
@@ -53,6 +53,8 @@ pub struct Claim<'a> {
     pub message_id: &'a str,
     /// What the further columns of a receipt get, in the order of [`Store::further`]; empty without them.
     pub set: &'a [Option<String>],
+    /// Kept with the receipt where payloads are compared. An adopted table has no column for it, and gets none.
+    pub fingerprint: Option<Fingerprint>,
 }
 
 /// A claim that a store cannot take as it is.
@@ -76,6 +78,16 @@ pub struct Claimed<T> {
     pub collisions: Vec<usize>,
     /// Claims that an adopted table cannot hold, or takes for another message. Not fresh, never applied, without a receipt.
     pub refused: Vec<Refused>,
+    /// The fingerprints that receipts have which were there before: of claims, by their indexes, that have one themselves and
+    /// found the receipt of their message. Those of receipts that were written without one are left out.
+    pub fingerprints: Vec<(usize, Fingerprint)>,
+}
+
+impl<T> Claimed<T> {
+    /// What claims find in an adopted table, which has no keys and no fingerprints of ours.
+    pub fn adopted(txn: T, fresh: Vec<bool>, refused: Vec<Refused>) -> Self {
+        Self { txn, fresh, collisions: Vec::new(), refused, fingerprints: Vec::new() }
+    }
 }
 
 /// The hot path of a database.

@@ -6,6 +6,7 @@ mod answers;
 mod client;
 mod cloudevents;
 mod copies;
+mod differing;
 mod fixture;
 mod hostile;
 mod restarts;

@@ -120,6 +120,7 @@ impl Store for Memory {
             fresh,
             collisions: Vec::new(),
             refused: Vec::new(),
+            fingerprints: Vec::new(),
         })
     }
 

@@ -39,7 +39,7 @@ pub(crate) async fn claim(
 ) -> StoreResult<Claimed<MongoTxn>> {
     if claims.is_empty() {
         let txn = store.begin().await?;
-        return Ok(Claimed { txn, fresh: Vec::new(), collisions: Vec::new(), refused: Vec::new() });
+        return Ok(Claimed::adopted(txn, Vec::new(), Vec::new()));
     }
     adopted.ensure_only(consumer)?;
     let table = adopted.table(store).await?;
@@ -48,7 +48,7 @@ pub(crate) async fn claim(
     loop {
         let mut txn = store.begin().await?;
         let error = match claim_in(&table, &mut txn, consumer, claims).await {
-            Ok((fresh, refused)) => return Ok(Claimed { txn, fresh, collisions: Vec::new(), refused }),
+            Ok((fresh, refused)) => return Ok(Claimed::adopted(txn, fresh, refused)),
             Err(error) => error,
         };
         txn.rollback().await;

@@ -37,7 +37,7 @@ pub(crate) fn orders() -> PositionKey {
 pub(crate) async fn claim(store: &MongoStore, id: &str) -> StoreResult<Claimed<MongoTxn>> {
     let consumer = stock();
     let key = ReceiptKey::of(&consumer, &Tenant::new("").unwrap(), &MessageId::new(id).unwrap());
-    store.claim(&consumer, &[Claim { key, tenant: "", message_id: id, set: &[] }]).await
+    store.claim(&consumer, &[Claim { key, tenant: "", message_id: id, set: &[], fingerprint: None }]).await
 }
 
 /// Moves the position to this offset.
@@ -59,7 +59,7 @@ pub(crate) async fn receipts(temporary: &TemporaryMongo) -> Result<Vec<String>, 
 pub(crate) fn claims<'a>(ids: &[&'a str]) -> Vec<Claim<'a>> {
     let claim = |id: &&'a str| {
         let key = ReceiptKey::of(&stock(), &Tenant::none(), &MessageId::new(*id).unwrap());
-        Claim { key, tenant: "", message_id: id, set: &[] }
+        Claim { key, tenant: "", message_id: id, set: &[], fingerprint: None }
     };
     ids.iter().map(claim).collect()
 }

@@ -184,7 +184,7 @@ async fn a_timestamp_is_written_in_the_time_zone_of_the_session() {
     sqlx::raw_sql("SET time_zone = '+05:00'").execute(&mut conn).await.unwrap();
     let mut tx = conn.begin().await.unwrap();
     let key = ReceiptKey::of(&consumer(), &Tenant::none(), &MessageId::new("a").unwrap());
-    let claims = [Claim { key, tenant: "", message_id: "a", set: &[] }];
+    let claims = [Claim { key, tenant: "", message_id: "a", set: &[], fingerprint: None }];
     assert_eq!(shop.store.claim_within(&mut tx, &consumer(), &claims).await.unwrap(), [true]);
     tx.commit().await.unwrap();
     let off = shop.texts("SELECT id FROM inbox WHERE ABS(TIMESTAMPDIFF(SECOND, at, NOW())) > 600").await;
@@ -470,7 +470,7 @@ async fn the_bare_claim_sees_what_was_committed_after_its_snapshot() {
     assert_eq!(new_apply(&shop.store, &["a"]).await, [true]);
     let claims = ["a", "b"].map(|id| {
         let key = ReceiptKey::of(&consumer(), &Tenant::none(), &MessageId::new(id).unwrap());
-        Claim { key, tenant: "", message_id: id, set: &[] }
+        Claim { key, tenant: "", message_id: id, set: &[], fingerprint: None }
     });
     assert_eq!(shop.store.claim_within(&mut tx, &consumer(), &claims).await.unwrap(), [false, true]);
 }

@@ -5,6 +5,7 @@
 mod bare_claim;
 mod blame;
 mod crash_guard;
+mod differing;
 mod duplicates;
 mod failures;
 mod fixture;

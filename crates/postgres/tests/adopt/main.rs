@@ -58,7 +58,7 @@ impl Shop {
 
     /// Which were fresh, and which were refused.
     async fn apply(&self, consumer: &str, messages: &[Message<'_>]) -> (Vec<bool>, Vec<usize>) {
-        let Claimed { txn, fresh, collisions, refused } = self.claim(consumer, messages).await.unwrap();
+        let Claimed { txn, fresh, collisions, refused, .. } = self.claim(consumer, messages).await.unwrap();
         assert_eq!(collisions, [0; 0]);
         self.store.commit(txn, None).await.unwrap();
         (fresh, refused.iter().map(|one| one.at).collect())
@@ -99,7 +99,7 @@ async fn claim(store: &PgStore, consumer: &str, messages: &[Message<'_>]) -> Sto
     let owned: Vec<_> = messages.iter().map(claim).collect();
     let claims: Vec<_> = owned
         .iter()
-        .map(|(key, tenant, message_id, set)| Claim { key: *key, tenant, message_id, set })
+        .map(|(key, tenant, message_id, set)| Claim { key: *key, tenant, message_id, set, fingerprint: None })
         .collect();
     store.claim(&consumer, &claims).await
 }

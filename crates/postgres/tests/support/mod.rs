@@ -89,7 +89,7 @@ pub fn claims(ids: &[&'static str]) -> Vec<Claim<'static>> {
 
 pub fn claim(id: &'static str) -> Claim<'static> {
     let key = ReceiptKey::of(&consumer(), &Tenant::none(), &MessageId::new(id).unwrap());
-    Claim { key, tenant: "", message_id: id, set: &[] }
+    Claim { key, tenant: "", message_id: id, set: &[], fingerprint: None }
 }
 
 pub fn position() -> PositionKey {

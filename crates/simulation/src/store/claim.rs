@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::inbox::{Fingerprint, ReceiptKey};
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Claim, Claimed, ErrorClass, StoreResult};
 
@@ -24,7 +24,8 @@ pub(super) async fn claim(
     let txn = store.begin();
     let found = claim_in(store, txn.id, consumer, claims).await?;
     store.answer(Ok(())).await?;
-    Ok(Claimed { txn, fresh: found.fresh, collisions: found.collisions, refused: Vec::new() })
+    let FoundAll { fresh, collisions, fingerprints } = found;
+    Ok(Claimed { txn, fresh, collisions, refused: Vec::new(), fingerprints })
 }
 
 pub(super) async fn claim_within(
@@ -45,12 +46,14 @@ pub(super) async fn claim_within(
 struct FoundAll {
     fresh: Vec<bool>,
     collisions: Vec<usize>,
+    fingerprints: Vec<(usize, Fingerprint)>,
 }
 
 /// What a claim finds.
 enum Found {
     Fresh,
-    Duplicate,
+    /// The receipt is there, and this was the payload.
+    Duplicate(Option<Fingerprint>),
     /// The receipt is there, but it is another message's.
     Collision,
     /// Another open transaction has it.
@@ -68,11 +71,11 @@ async fn claim_in(
     let mut order: Vec<usize> = (0..claims.len()).collect();
     // As a sorted statement does it: two claims never wait for each other.
     order.sort_by_key(|at| claims[*at].key);
-    let (mut fresh, mut collisions) = (vec![false; claims.len()], Vec::new());
+    let (mut fresh, mut collisions, mut fingerprints) = (vec![false; claims.len()], Vec::new(), Vec::new());
     for at in order {
-        let Claim { key, tenant, message_id, .. } = claims[at];
-        let of = ReceiptOf { consumer, tenant: tenant.to_owned(), id: message_id.to_owned() };
-        let (mut waited, mut collides) = (false, false);
+        let Claim { key, tenant, message_id, fingerprint, .. } = claims[at];
+        let of = ReceiptOf { consumer, tenant: tenant.to_owned(), id: message_id.to_owned(), fingerprint };
+        let (mut waited, mut collides, mut known) = (false, false, None);
         let look = |inner: &mut Inner| {
             let found = inner.in_txn(txn, |inner, id| inner.look_for(id, key, &of));
             match found {
@@ -85,7 +88,10 @@ async fn claim_in(
                     collides = true;
                     Some(Ok(false))
                 }
-                Ok(Found::Duplicate) => Some(Ok(made(Mistake::NoDedupe))),
+                Ok(Found::Duplicate(first)) => {
+                    known = first;
+                    Some(Ok(made(Mistake::NoDedupe)))
+                }
                 Ok(Found::Fresh) => {
                     inner.db.open.get_mut(&txn)?.receipts.push((key, of.clone()));
                     Some(Ok(true))
@@ -101,14 +107,17 @@ async fn claim_in(
         fresh[at] =
             found.unwrap_or_else(|_| Err(error(ErrorClass::Transient, "waited too long for a lock")))?;
         collisions.extend(collides.then_some(at));
+        fingerprints.extend(known.filter(|_| fingerprint.is_some()).map(|first| (at, first)));
     }
     collisions.sort_unstable();
-    Ok(FoundAll { fresh, collisions })
+    Ok(FoundAll { fresh, collisions, fingerprints })
 }
 
 impl Inner {
     fn look_for(&self, txn: u64, key: ReceiptKey, of: &ReceiptOf) -> StoreResult<Found> {
-        let known = |known: &ReceiptOf| if known == of { Found::Duplicate } else { Found::Collision };
+        let known = |known: &ReceiptOf| {
+            if known.is_for_that_of(of) { Found::Duplicate(known.fingerprint) } else { Found::Collision }
+        };
         if let Some(row) = self.db.tables.receipts.get(&key) {
             return Ok(known(&row.of));
         }

@@ -101,7 +101,8 @@ impl Inner {
         let id = stored.letter.message_id.as_deref().and_then(|id| MessageId::new(id).ok());
         if let (Some(id), Ok(name)) = (id, ConsumerName::new(stored.consumer.as_str())) {
             let key = ReceiptKey::of(&name, tenant, &id);
-            let of = ReceiptOf { consumer, tenant: tenant.as_str().to_owned(), id: id.as_str().to_owned() };
+            let (tenant, id) = (tenant.as_str().to_owned(), id.as_str().to_owned());
+            let of = ReceiptOf { consumer, tenant, id, fingerprint: None };
             open.renewed.push((key, of));
         }
         Some(Ok(Some(stored)))

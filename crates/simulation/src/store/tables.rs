@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use oncebox_core::inbox::ReceiptKey;
+use oncebox_core::inbox::{Fingerprint, ReceiptKey};
 use oncebox_core::source::{LogId, LogMark};
 use oncebox_core::store::{EventState, SHARDS, StoredDeadLetter, StoredEvent};
 use uuid::Uuid;
@@ -63,11 +63,20 @@ impl Default for Tables {
 }
 
 /// Which message a receipt is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct ReceiptOf {
     pub(crate) consumer: usize,
     pub(crate) tenant: String,
     pub(crate) id: String,
+    /// What its payload was, where copies are compared with it.
+    pub(crate) fingerprint: Option<Fingerprint>,
+}
+
+impl ReceiptOf {
+    /// Whether both are for the same message, whatever its payload.
+    pub(crate) fn is_for_that_of(&self, other: &Self) -> bool {
+        (self.consumer, &self.tenant, &self.id) == (other.consumer, &other.tenant, &other.id)
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -91,7 +91,7 @@ async fn claim(
         .map(|(tenant, message_id, set)| {
             let scope = Tenant::new(*tenant).unwrap();
             let key = ReceiptKey::of(&consumer, &scope, &MessageId::new(*message_id).unwrap());
-            Claim { key, tenant, message_id, set }
+            Claim { key, tenant, message_id, set, fingerprint: None }
         })
         .collect();
     store.claim(&consumer, &claims).await

@@ -153,8 +153,13 @@ pub async fn a_bare_claim_outside_a_transaction_is_refused<T: Subject>() -> Verd
 pub async fn a_collision_of_receipts_is_told<T: Subject>() -> Verdict {
     let f = Fixture::<T>::start().await?;
     let billing = ConsumerName::new("billing")?;
-    let claim =
-        |n: u8, tenant, message_id| Claim { key: ReceiptKey::from([n; 16]), tenant, message_id, set: &[] };
+    let claim = |n: u8, tenant, message_id| Claim {
+        key: ReceiptKey::from([n; 16]),
+        tenant,
+        message_id,
+        set: &[],
+        fingerprint: None,
+    };
     let first = [claim(1, "acme", "a"), claim(2, "acme", "b"), claim(3, "acme", "c"), claim(4, "acme", "d")];
     let claimed = f.store.claim(&f.consumer, &first).await?;
     assert_eq!((claimed.fresh, claimed.collisions), (vec![true; 4], vec![]));

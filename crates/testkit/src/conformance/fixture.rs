@@ -101,7 +101,7 @@ pub(super) fn claims<'a>(
     let scope = Tenant::new(tenant)?;
     let claim = |id: &&'a str| {
         let key = ReceiptKey::of(consumer, &scope, &MessageId::new(*id)?);
-        Ok(Claim { key, tenant, message_id: id, set: &[] })
+        Ok(Claim { key, tenant, message_id: id, set: &[], fingerprint: None })
     };
     ids.iter().map(claim).collect()
 }

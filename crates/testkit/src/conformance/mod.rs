@@ -15,6 +15,7 @@ mod claims;
 mod delays;
 mod deliveries;
 mod events;
+mod fingerprints;
 mod fixture;
 mod histories;
 mod holds;
@@ -42,6 +43,7 @@ pub use claims::*;
 pub use delays::*;
 pub use deliveries::*;
 pub use events::*;
+pub use fingerprints::*;
 pub use histories::*;
 pub use holds::*;
 pub use horizon::*;
@@ -79,6 +81,12 @@ macro_rules! conformance {
     (positions of $subject:ty) => {
         $crate::conformance! { $subject:
             a_collision_of_receipts_is_told
+            a_fingerprint_comes_back_for_a_copy
+            a_receipt_without_a_fingerprint_has_none
+            a_rolled_back_fingerprint_is_gone
+            a_concurrent_copy_sees_the_fingerprint
+            a_replay_keeps_the_fingerprint
+            a_collision_has_no_fingerprint
             a_position_only_moves_forward
             positions_are_apart
             starts_are_counted_until_there_is_progress

@@ -1,6 +1,6 @@
 //! The queues of RabbitMQ, and the doors of inboxes that take requests.
 
-use oncebox_config::{Config, SourceConfig};
+use oncebox_config::{Config, HttpInbox, InboxConfig, SourceConfig};
 use oncebox_core::inbox::OnFailure;
 use oncebox_core::store::Finding;
 use oncebox_rabbitmq::{Error, Wanted};
@@ -10,6 +10,7 @@ use crate::load;
 /// Looks at the broker, its queues, and what requests are verified by. False if the broker does not answer.
 pub(super) async fn check(config: &Config) -> (Vec<Finding>, bool) {
     let mut findings = doors(config);
+    findings.extend(bodies(config));
     let Some(rabbitmq) = &config.rabbitmq else { return (findings, true) };
     let rabbitmq = match load::rabbitmq(rabbitmq) {
         Ok(rabbitmq) => rabbitmq,
@@ -38,12 +39,33 @@ pub(super) async fn check(config: &Config) -> (Vec<Finding>, bool) {
     (findings, reached)
 }
 
-fn doors(config: &Config) -> Vec<Finding> {
-    let requests = config.inboxes.iter().filter_map(|inbox| match &inbox.source {
+/// The inboxes that take requests.
+fn requests(config: &Config) -> impl Iterator<Item = (&InboxConfig, &HttpInbox)> {
+    config.inboxes.iter().filter_map(|inbox| match &inbox.source {
         SourceConfig::Http(http) => Some((inbox, http)),
         SourceConfig::Kafka(_) | SourceConfig::Rabbitmq(_) => None,
-    });
-    requests
+    })
+}
+
+/// What is asked for and cannot be: an adopted table does not say what a body was.
+fn bodies(config: &Config) -> Vec<Finding> {
+    let Some(adopt) = &config.store.adopt else { return Vec::new() };
+    let compared = requests(config).filter(|(_, http)| http.compare_body);
+    compared
+        .map(|(inbox, http)| {
+            Finding::warning(
+                format!("path {} of {}", http.path, inbox.consumer),
+                format!(
+                    "a request with a used id and another body gets the answer of the first: {adopt} has no column to compare by. \
+                     `compare_body = false` says that this is meant"
+                ),
+            )
+        })
+        .collect()
+}
+
+fn doors(config: &Config) -> Vec<Finding> {
+    requests(config)
         .map(|(inbox, http)| {
             let subject = format!("path {} of {}", http.path, inbox.consumer);
             match (load::http_inbox(http), &http.verify) {

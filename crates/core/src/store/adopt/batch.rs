@@ -145,7 +145,7 @@ mod tests {
     const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
     fn claim<'a>(tenant: &'a str, message_id: &'a str, set: &'a [Option<String>]) -> Claim<'a> {
-        Claim { key: ReceiptKey::from([0; 16]), tenant, message_id, set }
+        Claim { key: ReceiptKey::from([0; 16]), tenant, message_id, set, fingerprint: None }
     }
 
     #[test]
