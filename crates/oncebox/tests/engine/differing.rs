@@ -91,9 +91,19 @@ async fn nothing_is_compared_unless_the_source_asks_and_nothing_is_kept() {
 async fn the_id_of_a_message_that_was_given_up_is_used() {
     let fixture = Fixture::new().await;
     let queue = MemoryQueue::new("q").compare_payloads();
-    let rounds: [&[_]; 2] = [&[("a", "bad"), ("a", "good")], &[("a", "bad")]];
+    let rounds: [&[_]; 2] = [&[("a", "bad")], &[("a", "good"), ("a", "bad")]];
     assert_eq!(answers(inbox(&fixture), queue, &rounds).await, [Parked, Differs, Duplicate]);
     assert_eq!((fixture.effects().await.len(), fixture.dead().await), (0, vec!["a".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_one_that_is_applied_is_the_first() {
+    let fixture = Fixture::new().await;
+    let queue = MemoryQueue::new("q").compare_payloads();
+    // While one waits for its next try, another of its id passes it.
+    let found = answers(inbox(&fixture), queue, &[&[("a", "bad"), ("a", "good")]]).await;
+    assert_eq!(found, [Differs, Applied]);
+    assert_eq!((fixture.effects().await.len(), fixture.dead().await.len()), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
