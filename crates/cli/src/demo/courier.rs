@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 /// One of the ways.
 pub(crate) enum Courier {
     Kafka(Broker),
-    Rabbitmq(Post),
+    Rabbitmq(Box<Post>),
     Http(Doors),
 }
 
@@ -33,7 +33,7 @@ impl Courier {
         }
         Ok(match args.source {
             DemoSource::Kafka => Self::Kafka(Broker::new(args.brokers.as_deref())?),
-            DemoSource::Rabbitmq => Self::Rabbitmq(Post::new(args.rabbitmq.as_deref())?),
+            DemoSource::Rabbitmq => Self::Rabbitmq(Box::new(Post::new(args.rabbitmq.as_deref())?)),
             DemoSource::Http => Self::Http(Doors::new()?),
         })
     }
