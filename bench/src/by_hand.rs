@@ -1,6 +1,8 @@
 //! What people write by hand: poll, BEGIN, receipt, effect, COMMIT, store the offset; one transaction per message, and
 //! nothing of the hard parts (no isolation of bad messages, no fence, no retention).
 
+mod queue;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,6 +11,7 @@ use rdkafka::message::{Headers, Message};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::contestant::Job;
+use crate::feed::is_rabbitmq;
 use crate::server::{Server, Update, on_server};
 
 pub(crate) async fn run(job: Job) -> Result<()> {
@@ -21,6 +24,9 @@ pub(crate) async fn run_in_two_steps(job: Job) -> Result<()> {
 }
 
 async fn run_on<S: Server>(job: &Job, in_two_steps: bool) -> Result<()> {
+    if is_rabbitmq(&job.brokers) {
+        return queue::run_on::<S>(job).await;
+    }
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &job.brokers)
         .set("group.id", &job.consumer)

@@ -7,15 +7,19 @@ use anyhow::{Context, Result};
 use clap::Args;
 use tokio::process::{Child, Command};
 
+use crate::feed::is_rabbitmq;
 use crate::server::{Server, on_server};
+
+/// How many messages of a queue may be under way: for whoever works by hand, and for the daemon, whose batches are half as large.
+pub(crate) const PREFETCH: u16 = 2_000;
 
 /// What a contestant of this binary works on.
 #[derive(Debug, Args)]
 pub(crate) struct Job {
-    /// The brokers.
+    /// The brokers of Kafka, or the URL of RabbitMQ.
     #[arg(long)]
     pub(crate) brokers: String,
-    /// The topic.
+    /// The topic, or the queue.
     #[arg(long)]
     pub(crate) topic: String,
     /// The database.
@@ -43,6 +47,7 @@ impl Contestant {
         [Self::ByHand, Self::RustHandler, Self::RustSql, Self::Each, Self::Batch];
     pub(crate) const ON_MONGODB: [Self; 6] =
         [Self::ByHand, Self::TwoSteps, Self::RustHandler, Self::RustLater, Self::Each, Self::Batch];
+    pub(crate) const ON_RABBITMQ: [Self; 3] = [Self::ByHand, Self::Each, Self::Batch];
 
     /// Those that take part on the server with this URL.
     pub(crate) fn on(server: &str) -> &'static [Self] {
@@ -99,25 +104,31 @@ fn batch(job: &Job) -> String {
 }
 
 fn daemon_with(daemon: &Path, folder: &Path, job: &Job, handler: &str) -> Result<Command> {
+    let Job { brokers, topic, .. } = job;
+    let (broker, inbox) = if is_rabbitmq(brokers) {
+        let inbox = format!(
+            "queue = {topic:?}\nprefetch = {PREFETCH}\nid = \"property:message_id\"\nkey = \"header:sku\""
+        );
+        (format!("[rabbitmq]\nurl = {brokers:?}"), inbox)
+    } else {
+        let inbox = format!("topics = [{topic:?}]\nid = \"header:event_id\"");
+        (format!("[kafka]\nbrokers = {brokers:?}"), inbox)
+    };
     let config = format!(
         r#"[store]
 url = "{store}"
 
-[kafka]
-brokers = "{brokers}"
+{broker}
 
 [[inbox]]
 consumer = "{consumer}"
-topics = ["{topic}"]
-id = "header:event_id"
+{inbox}
 batch = {{ messages = 1000 }}
 
 [inbox.handler]
 {handler}
 "#,
         store = job.store,
-        brokers = job.brokers,
-        topic = job.topic,
         consumer = job.consumer,
     );
     let file: PathBuf = folder.join("oncebox.toml");

@@ -1,9 +1,11 @@
-//! The benchmark. Every contestant is a process of its own that reads the same topic into a database of its own; they take
+//! The benchmark. Every contestant is a process of its own that reads the same messages into a database of its own; they take
 //! turns, round after round, and what counts is the ratio within a round. Run it with `cargo xtask bench`.
 
 mod by_hand;
 mod contestant;
+mod feed;
 mod hot_rows;
+mod http;
 mod measure;
 mod proxy;
 mod relay;
@@ -30,6 +32,10 @@ enum Command {
     Relay(relay::Relay),
     /// Let several partitions update the same few rows.
     HotRows(hot_rows::HotRows),
+    /// Send requests to the daemon and to a handler written by hand.
+    Http(http::Http),
+    /// A contestant: one transaction per request, written by hand.
+    HttpByHand(http::Job),
     /// A contestant: one transaction per message, written by hand.
     ByHand(contestant::Job),
     /// A contestant: an oncebox handler in Rust.
@@ -46,6 +52,8 @@ async fn main() -> anyhow::Result<()> {
         Command::Compare(compare) => rounds::run(compare).await,
         Command::Relay(args) => relay::run(args).await,
         Command::HotRows(args) => hot_rows::run(args).await,
+        Command::Http(args) => http::run(args).await,
+        Command::HttpByHand(job) => http::run_by_hand(job).await,
         Command::ByHand(job) => by_hand::run(job).await,
         Command::RustHandler(job) => rust_handler::run(job).await,
         Command::TwoSteps(job) => by_hand::run_in_two_steps(job).await,

@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::contestant::{Contestant, Job};
+use crate::feed::{Feed, is_rabbitmq};
 use crate::measure::{self, Run};
-use crate::workload::Topic;
-use crate::{proxy, report, server, workload};
+use crate::{proxy, report, server};
 
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
-    /// The brokers.
+    /// The brokers of Kafka, or the URL of RabbitMQ.
     #[arg(long, env = "ONCEBOX_TEST_KAFKA")]
     brokers: String,
     /// A superuser's URL of the server, `postgres://…`, `mysql://…` or `mongodb://…`.
@@ -26,9 +26,10 @@ pub(crate) struct Compare {
     /// Rounds; the median of the ratios counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Records for the fast contestants; those that wait for a round trip per message get a twentieth.
-    #[arg(long, default_value_t = 300_000)]
-    records: u64,
+    /// Records for the fast contestants; those that wait for a round trip per message get a twentieth. 300,000, and 100,000 for
+    /// queues, which are filled for each run.
+    #[arg(long)]
+    records: Option<u64>,
     /// A network round trip between the contestants and the database, in microseconds.
     #[arg(long, default_value_t = 0)]
     round_trip_us: u64,
@@ -38,36 +39,35 @@ pub(crate) async fn run(args: Compare) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("oncebox-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let run = uuid::Uuid::now_v7().simple().to_string();
-    let slow_records = (args.records / 20).max(1_000);
-    let (fast_topic, slow_topic) = (format!("bench-fast-{run}"), format!("bench-slow-{run}"));
-    eprintln!("producing {} and {slow_records} records", args.records);
-    workload::topic(&args.brokers, &fast_topic, Topic::plain(args.records)).await?;
-    workload::topic(&args.brokers, &slow_topic, Topic::plain(slow_records)).await?;
+    let fast_records = args.records.unwrap_or(if is_rabbitmq(&args.brokers) { 100_000 } else { 300_000 });
+    let slow_records = (fast_records / 20).max(1_000);
+    let feed = Feed::prepare(&args.brokers, &run, [fast_records, slow_records]).await?;
     let between = match args.round_trip_us {
         0 => None,
         us => Some(proxy::start(server_address(&args.server)?, Duration::from_micros(us) / 2)?),
     };
 
-    let contestants = Contestant::on(&args.server);
+    let contestants = feed.contestants(&args.server);
     let mut results: Vec<(Contestant, Vec<Run>)> = contestants.iter().map(|c| (*c, Vec::new())).collect();
     for round in 1..=args.rounds {
         for (contestant, runs) in &mut results {
-            let (topic, records) = match *contestant {
-                contestant if contestant.is_slow() => (&slow_topic, slow_records),
+            let records = match *contestant {
+                contestant if contestant.is_slow() => slow_records,
                 // Its statements wait for a round trip each.
-                Contestant::RustHandler if between.is_some() => (&slow_topic, slow_records),
-                _ => (&fast_topic, args.records),
+                Contestant::RustHandler if between.is_some() => slow_records,
+                _ => fast_records,
             };
             let name = format!("bench_{run}_{round}_{}", *contestant as u8);
+            let topic = feed.filled(&name, records).await?;
             let direct = server::database(&args.server, &name).await?;
             let store = match between {
                 Some(address) => through(&direct, &address.to_string())?,
                 None => direct.clone(),
             };
-            let job =
-                Job { brokers: args.brokers.clone(), topic: topic.clone(), store, consumer: name.clone() };
+            let job = Job { brokers: args.brokers.clone(), topic, store, consumer: name.clone() };
             let measured = measure::run(*contestant, &args.daemon, &folder, &job, &direct, records).await;
             server::drop_database(&args.server, &name).await?;
+            feed.done(&name).await?;
             let measured = measured?;
             eprintln!("round {round}: {:<38} {:>9.0} records/s", contestant.name(), measured.rate);
             runs.push(measured);

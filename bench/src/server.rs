@@ -14,7 +14,7 @@ use crate::contestant::Contestant;
 
 pub(crate) use mongodb::Mongodb;
 pub(crate) use mysql::Mysql;
-pub(crate) use postgres::Postgres;
+pub(crate) use postgres::{Postgres, apply_by_hand};
 
 /// What a message says.
 #[derive(serde::Deserialize)]

@@ -1,5 +1,6 @@
 //! The stock workload: an UPDATE and an INSERT per message, one message in ten a duplicate.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -55,18 +56,8 @@ fn produce(brokers: &str, topic: &str, shape: Topic) -> Result<()> {
         .set("linger.ms", "20")
         .set("compression.type", "lz4")
         .create()?;
-    let mut ids: Vec<String> = Vec::new();
-    for number in 0..shape.records {
-        // One in ten repeats the id of ten messages before.
-        let id = match number % 10 {
-            9 => ids[ids.len() - 5].clone(),
-            _ => uuid::Uuid::now_v7().to_string(),
-        };
-        let sku = format!("sku-{}", number.wrapping_mul(7_919) % shape.rows);
-        let key = if shape.keyed_by_row { sku.clone() } else { number.to_string() };
-        let payload = format!(
-            r#"{{"sku":"{sku}","qty":1,"order":{number},"note":"a payload of a usual size, about 120 bytes"}}"#
-        );
+    for (number, Message { id, sku, payload }) in (0_u64..).zip(messages(&shape)) {
+        let key = if shape.keyed_by_row { sku } else { number.to_string() };
         let mut record = BaseRecord::to(topic)
             .key(&key)
             .payload(&payload)
@@ -78,9 +69,37 @@ fn produce(brokers: &str, topic: &str, shape: Topic) -> Result<()> {
             record = same;
             std::thread::sleep(Duration::from_millis(10));
         }
-        ids.push(id);
     }
     producer.flush(Duration::from_secs(60)).context("flushing the producer")
+}
+
+/// A message of the workload.
+pub(crate) struct Message {
+    pub(crate) id: String,
+    pub(crate) sku: String,
+    pub(crate) payload: String,
+}
+
+/// The messages, in their order.
+pub(crate) fn messages(shape: &Topic) -> impl Iterator<Item = Message> + use<> {
+    let rows = shape.rows;
+    let mut ids: VecDeque<String> = VecDeque::new();
+    (0..shape.records).map(move |number| {
+        // One in ten repeats the id of five messages before.
+        let id = match number % 10 {
+            9 => ids[ids.len() - 5].clone(),
+            _ => uuid::Uuid::now_v7().to_string(),
+        };
+        ids.push_back(id.clone());
+        if ids.len() > 5 {
+            ids.pop_front();
+        }
+        let sku = format!("sku-{}", number.wrapping_mul(7_919) % rows);
+        let payload = format!(
+            r#"{{"sku":"{sku}","qty":1,"order":{number},"note":"a payload of a usual size, about 120 bytes"}}"#
+        );
+        Message { id, sku, payload }
+    })
 }
 
 /// How many effects `records` records have.

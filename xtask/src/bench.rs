@@ -30,6 +30,10 @@ enum Part {
     Mysql,
     /// The same on MongoDB.
     Mongodb,
+    /// The inbox on PostgreSQL from a queue of RabbitMQ, against one transaction and one acknowledgement per message.
+    Rabbitmq,
+    /// Requests that change PostgreSQL, against a handler written by hand with one transaction per request.
+    Http,
     /// Several partitions that update the same few rows.
     HotRows,
     /// The relay against a bare producer.
@@ -42,6 +46,18 @@ const SERVERS: [(Part, Service); 4] = [
     (Part::Mariadb, Service::Mariadb),
     (Part::Mysql, Service::Mysql),
     (Part::Mongodb, Service::Mongodb),
+];
+
+/// What each part needs.
+const NEEDS: [(Part, &[Service]); 8] = [
+    (Part::Inbox, &[Service::Kafka, Service::Postgres]),
+    (Part::Mariadb, &[Service::Kafka, Service::Mariadb]),
+    (Part::Mysql, &[Service::Kafka, Service::Mysql]),
+    (Part::Mongodb, &[Service::Kafka, Service::Mongodb]),
+    (Part::Rabbitmq, &[Service::Rabbitmq, Service::Postgres]),
+    (Part::Http, &[Service::Postgres]),
+    (Part::HotRows, &[Service::Kafka, Service::Postgres]),
+    (Part::Relay, &[Service::Kafka, Service::Postgres]),
 ];
 
 /// Round trips between process and database that are compared, in microseconds.
@@ -57,12 +73,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let built = cargo::target_dir().join("release");
     let wanted = |part: Part| args.part.is_none_or(|one| one == part);
-    let mut needed = vec![Service::Kafka];
-    needed.extend(SERVERS.iter().filter(|(part, _)| wanted(*part)).map(|(_, service)| *service));
-    if wanted(Part::HotRows) || wanted(Part::Relay) {
-        needed.push(Service::Postgres);
-    }
-    needed.dedup();
+    let needed: Vec<Service> = Service::ALL
+        .into_iter()
+        .filter(|service| NEEDS.iter().any(|(part, needed)| wanted(*part) && needed.contains(service)))
+        .collect();
     let services = Services::start(&needed)?;
     let benchmark = |args: &[&OsStr], extra: &[String]| {
         let mut part = Command::new(built.join("oncebox-bench"));
@@ -91,6 +105,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 ["compare", "--round-trip-us", round_trip, "--server", server, "--daemon"].map(OsStr::new);
             benchmark(&[&compare[..], &[daemon.as_os_str()]].concat(), extra(part))?;
         }
+    }
+    if wanted(Part::Rabbitmq) {
+        println!("\n{} and {}", Service::Rabbitmq.name(), Service::Postgres.name());
+        let (queues, server) = (services.value(Service::Rabbitmq), services.value(Service::Postgres));
+        for round_trip in ROUND_TRIPS_US {
+            let places = ["--brokers", queues.unwrap_or_default(), "--server", server.unwrap_or_default()];
+            let compare = ["compare", "--round-trip-us", round_trip, "--daemon"].map(OsStr::new);
+            let args = [&compare[..], &[daemon.as_os_str()], &places.map(OsStr::new)].concat();
+            benchmark(&args, extra(Part::Rabbitmq))?;
+        }
+    }
+    if wanted(Part::Http) {
+        let http = [OsStr::new("http"), OsStr::new("--daemon"), daemon.as_os_str()];
+        benchmark(&http, extra(Part::Http))?;
     }
     if wanted(Part::HotRows) {
         let hot_rows = [OsStr::new("hot-rows"), OsStr::new("--daemon"), daemon.as_os_str()];

@@ -82,17 +82,7 @@ impl Server for Postgres {
     }
 
     async fn apply_by_hand(&mut self, id: &str, update: &Update) -> Result<()> {
-        let mut tx = self.0.begin().await?;
-        let receipt = sqlx::query(
-            "INSERT INTO received (consumer, message_id) VALUES ('stock', $1) ON CONFLICT DO NOTHING",
-        )
-        .bind(id)
-        .execute(&mut *tx)
-        .await?;
-        if receipt.rows_affected() == 1 {
-            deduct(&mut tx, id, update).await?;
-        }
-        Ok(tx.commit().await?)
+        Ok(apply_by_hand(&mut self.0, id, update).await?)
     }
 
     async fn store(url: &str) -> Result<PgStore> {
@@ -108,6 +98,21 @@ impl Server for Postgres {
     async fn grouped(inbox: Inbox<PgStore>) -> Result<Worker<PgStore>> {
         Ok(inbox.sql_each(EACH).await?)
     }
+}
+
+/// BEGIN, receipt, effect, COMMIT.
+pub(crate) async fn apply_by_hand(conn: &mut PgConnection, id: &str, update: &Update) -> sqlx::Result<()> {
+    let mut tx = conn.begin().await?;
+    let receipt = sqlx::query(
+        "INSERT INTO received (consumer, message_id) VALUES ('stock', $1) ON CONFLICT DO NOTHING",
+    )
+    .bind(id)
+    .execute(&mut *tx)
+    .await?;
+    if receipt.rows_affected() == 1 {
+        deduct(&mut tx, id, update).await?;
+    }
+    tx.commit().await
 }
 
 async fn deduct(conn: &mut PgConnection, id: &str, update: &Update) -> sqlx::Result<()> {

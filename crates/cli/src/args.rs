@@ -145,6 +145,9 @@ pub(crate) struct DemoArgs {
     /// A Kafka of your own instead of the one in this process.
     #[arg(long, value_name = "LIST")]
     pub(crate) brokers: Option<String>,
+    /// The RabbitMQ for `--source rabbitmq`. A queue is made there, and removed in the end.
+    #[arg(long, value_name = "URL")]
+    pub(crate) rabbitmq: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArg,
 }
@@ -154,6 +157,8 @@ pub(crate) struct DemoArgs {
 pub(crate) enum DemoSource {
     /// Through Kafka.
     Kafka,
+    /// Through a queue of RabbitMQ: say which with `--rabbitmq`.
+    Rabbitmq,
     /// As HTTP requests, whose senders wait for the answer.
     Http,
 }

@@ -92,12 +92,14 @@
 //! | `sink/pool.rs`, `sink/publisher.rs` | the connections, one batch each; publishing with confirmations |
 //! | `sink/route.rs`, `sink/message.rs` | where an event goes; an event as a message |
 //! | `check.rs`, `check/arguments.rs` | what `oncebox check` finds out |
+//! | `own_queue.rs` | a queue for `oncebox demo` |
 
 mod address;
 mod check;
 mod connection;
 mod error;
 mod legible;
+mod own_queue;
 mod runtime;
 mod settings;
 mod sink;
@@ -106,6 +108,8 @@ mod tls;
 
 pub use check::{Arguments, QueueState, Wanted};
 pub use error::Error;
+#[doc(hidden)]
+pub use own_queue::{Filler, OwnQueue};
 pub use settings::{DEFAULT_CONNECT_TIMEOUT, DEFAULT_HEARTBEAT, Rabbitmq};
 pub use sink::RabbitmqSink;
 pub use source::{DEFAULT_PREFETCH, PROPERTIES, RabbitmqSource, check_selector};

@@ -50,6 +50,7 @@ impl<'a> Consumers<'a> {
             .args(["run", "--log", "info,sqlx=warn", "--config"])
             .arg(file)
             .env(STORE_VARIABLE, self.database.url())
+            .envs(self.courier.variable())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -1,6 +1,8 @@
 //! Messages that are requests: their sender waits for the answer, and sends again what got none.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +21,8 @@ use super::producer::{Carrier, Order};
 use crate::exit::Failure;
 
 const PATH: &str = "/in/orders";
+/// What an answer has that says: applied before.
+const REPLAYED: &str = "idempotent-replayed";
 /// How many senders there are. An article has one of them, who waits for each answer: so its order holds.
 const SENDERS: usize = 20;
 /// How many orders wait for a sender.
@@ -33,6 +37,8 @@ const MAX_TRIES: u32 = 1_200;
 /// Where the consumer processes take requests.
 pub(crate) struct Doors {
     addresses: Vec<SocketAddr>,
+    /// How many answers said that the message was applied before. Processes that are killed take their own counts with them.
+    replayed: Arc<AtomicI64>,
 }
 
 impl Doors {
@@ -41,7 +47,12 @@ impl Doors {
         let free: Result<Vec<TcpListener>, _> =
             (0..PROCESSES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect();
         let addresses: Result<Vec<SocketAddr>, _> = free?.iter().map(TcpListener::local_addr).collect();
-        Ok(Self { addresses: addresses? })
+        Ok(Self { addresses: addresses?, replayed: Arc::default() })
+    }
+
+    /// How many answers said that the message was applied before.
+    pub(crate) fn replayed(&self) -> i64 {
+        self.replayed.load(Ordering::SeqCst)
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -65,7 +76,7 @@ impl Doors {
             .map(|nth| {
                 let (sender, orders) = mpsc::channel(WAITING);
                 let address = self.addresses[nth % self.addresses.len()];
-                (sender, tokio::spawn(send_all(orders, address)))
+                (sender, tokio::spawn(send_all(orders, address, Arc::clone(&self.replayed))))
             })
             .unzip();
         Senders { runtime: Handle::current(), senders, tasks }
@@ -100,35 +111,45 @@ impl Carrier for Senders {
 }
 
 /// Sends one order after another, each until it is answered.
-async fn send_all(mut orders: Receiver<(String, String)>, address: SocketAddr) -> Result<(), String> {
+async fn send_all(
+    mut orders: Receiver<(String, String)>,
+    address: SocketAddr,
+    replayed: Arc<AtomicI64>,
+) -> Result<(), String> {
     let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     let uri: Uri =
         format!("http://{address}{PATH}").parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
     while let Some((id, payload)) = orders.recv().await {
         let mut tries = 0;
-        while let Err(problem) = send(&client, &uri, &id, &payload).await {
-            tries += 1;
-            if tries >= MAX_TRIES {
-                return Err(format!("{id}: {problem}"));
+        let was_replayed = loop {
+            match send(&client, &uri, &id, &payload).await {
+                Ok(was_replayed) => break was_replayed,
+                Err(problem) if tries + 1 >= MAX_TRIES => return Err(format!("{id}: {problem}")),
+                Err(_) => tries += 1,
             }
             tokio::time::sleep(PAUSE).await;
-        }
+        };
+        replayed.fetch_add(i64::from(was_replayed), Ordering::SeqCst);
     }
     Ok(())
 }
 
+/// Says whether the message was applied before.
 async fn send(
     client: &Client<HttpConnector, Full<Bytes>>,
     uri: &Uri,
     id: &str,
     payload: &str,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     let request = Request::post(uri.clone())
         .header("idempotency-key", format!("\"{id}\""))
         .header("content-type", "application/json")
         .body(Full::from(payload.to_owned()))
         .map_err(|e| e.to_string())?;
     let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.request(request));
-    let status = answer.await.map_err(|_| "no answer")?.map_err(|e| e.to_string())?.status();
-    if status.is_success() { Ok(()) } else { Err(format!("the answer is {status}")) }
+    let answer = answer.await.map_err(|_| "no answer")?.map_err(|e| e.to_string())?;
+    match answer.status() {
+        status if status.is_success() => Ok(answer.headers().contains_key(REPLAYED)),
+        status => Err(format!("the answer is {status}")),
+    }
 }

@@ -1,8 +1,8 @@
 //! `oncebox demo`: producers that duplicate, consumer processes that get killed, and a verdict counted from the database.
 //!
 //! Nothing is staged: the consumers are ordinary `oncebox run` processes with a configuration file, the broker speaks
-//! Kafka's protocol (librdkafka's mock cluster unless `--brokers` is given), requests are requests, and the numbers at the
-//! end come from queries.
+//! Kafka's protocol (librdkafka's mock cluster unless `--brokers` is given) or is your RabbitMQ, requests are requests, and
+//! the numbers at the end come from queries.
 
 mod collections;
 mod consumers;
@@ -12,6 +12,7 @@ mod http;
 mod kafka;
 mod pool;
 mod producer;
+mod rabbitmq;
 mod tables;
 mod verdict;
 
@@ -49,8 +50,8 @@ pub(crate) async fn run(args: DemoArgs) -> CommandResult {
         .prefix("oncebox-demo-")
         .permissions(Permissions::from_mode(0o700))
         .tempdir()?;
-    let database = interrupt.or(Database::open(args.store.as_deref(), folder.path())).await?;
     let courier = Courier::new(&args)?;
+    let database = interrupt.or(Database::open(args.store.as_deref(), folder.path())).await?;
     let stage = Stage { folder: folder.path(), database: &database, courier: &courier };
     let played = stage.play(&args, &mut interrupt).await;
     // Whatever became of it, nothing stays behind.
@@ -84,7 +85,7 @@ impl Stage<'_> {
             args.kills
         ));
         let mut consumers = Consumers::start(folder, courier, database)?;
-        let producer = Producer::start(courier.carrier()?, args.messages);
+        let producer = Producer::start(courier.carrier().await?, args.messages);
         let bar = output::bar(u64::from(args.messages), "{bar:40.green} {pos}/{len} effects  {msg}");
         let driven = interrupt.or(drive(args, self, &producer, &mut consumers, &bar)).await;
         bar.finish_and_clear();
@@ -98,10 +99,10 @@ impl Stage<'_> {
                     output::note(&format!("the consumers' last words:\n{log}"));
                 }
             }
-            Ok(()) => consumers.stop().await,
+            Ok(_) => consumers.stop().await,
         }
-        driven?;
-        Verdict::count(database, &producer, consumers.kills(), began.elapsed()).await
+        let end = driven?;
+        Verdict::count(self, end, &producer, consumers.kills(), began.elapsed()).await
     }
 
     async fn tidy(&self) -> Result<(), Failure> {
@@ -110,26 +111,35 @@ impl Stage<'_> {
     }
 }
 
-/// Kills and waits until everything produced was delivered, or nothing moves any more.
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Everything that was sent is settled.
+    Settled,
+    /// Nothing moved any more.
+    Standstill,
+}
+
+/// Kills and waits until everything produced is settled, or nothing moves any more.
 async fn drive(
     args: &DemoArgs,
     Stage { database, courier, .. }: &Stage<'_>,
     producer: &Producer,
     consumers: &mut Consumers<'_>,
     bar: &ProgressBar,
-) -> Result<(), Failure> {
+) -> Result<End, Failure> {
     let mut moved = (Instant::now(), -1_i64, -1_i64);
     loop {
         if let Some(error) = producer.failed() {
             return Err(Failure { exit: Exit::Unreachable, text: format!("the producer failed: {error}") });
         }
         let effects = database.effects().await?;
-        let read = database.read_up_to().await?;
+        let read = courier.read(database, producer).await?;
         producer.note_consumed(read);
         bar.set_position(effects.unsigned_abs());
         bar.set_message(format!(
             "{} copies suppressed, {} kills",
-            database.duplicates().await?,
+            courier.duplicates(database).await?,
             consumers.kills()
         ));
 
@@ -138,18 +148,23 @@ async fn drive(
             consumers.kill_one().await?;
         }
         consumers.revive().await?;
-        let settled = courier.answers_the_sender() || read >= producer.produced();
-        if producer.is_finished() && settled && consumers.kills() >= args.kills {
-            return Ok(());
-        }
         if (effects, read) != (moved.1, moved.2) {
             moved = (Instant::now(), effects, read);
-        } else if moved.0.elapsed() > STANDSTILL_LIMIT {
+        }
+        let idle = moved.0.elapsed();
+        let all_read = producer.is_finished() && read >= producer.produced();
+        if all_read && consumers.kills() >= args.kills && idle >= courier.quiet() {
+            consumers.stop().await;
+            if courier.left().await? == 0 {
+                return Ok(End::Settled);
+            }
+        }
+        if idle > STANDSTILL_LIMIT {
             output::note(&format!(
                 "nothing has moved for {} s: counting what is there",
                 STANDSTILL_LIMIT.as_secs()
             ));
-            return Ok(());
+            return Ok(End::Standstill);
         }
         tokio::time::sleep(Duration::from_millis(30)).await;
     }

@@ -9,6 +9,7 @@ mod crash;
 mod dead;
 mod debezium;
 mod demo;
+mod demo_rabbitmq;
 mod duplicates;
 mod election;
 mod environment;

@@ -2,7 +2,7 @@
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind};
 
 use super::orders::Order;
 
@@ -21,9 +21,7 @@ pub(crate) struct Queue {
 impl Queue {
     /// Makes a queue of this type, which gives up a message after 20 deliveries if it is a quorum queue.
     pub(crate) async fn declare(name: &str, kind: &str) -> Self {
-        let url = std::env::var("ONCEBOX_TEST_RABBITMQ").expect(
-            "ONCEBOX_TEST_RABBITMQ is not set: run `cargo xtask test`, or `cargo xtask services` beside",
-        );
+        let url = url();
         let connection =
             Connection::connect(&url, ConnectionProperties::default()).await.expect("RabbitMQ answers");
         let channel = connection.create_channel().await.expect("a channel");
@@ -76,6 +74,26 @@ impl Queue {
     pub(crate) async fn delete(self) {
         let deleted = self.channel.queue_delete(short(&self.name), QueueDeleteOptions::default()).await;
         deleted.expect("the queue is deleted");
+    }
+}
+
+/// The broker.
+pub(crate) fn url() -> String {
+    std::env::var("ONCEBOX_TEST_RABBITMQ")
+        .expect("ONCEBOX_TEST_RABBITMQ is not set: run `cargo xtask test`, or `cargo xtask services` beside")
+}
+
+/// Whether there is such a queue.
+pub(crate) async fn has_queue(name: &str) -> bool {
+    let connection = Connection::connect(&url(), ConnectionProperties::default()).await;
+    let channel = connection.expect("RabbitMQ answers").create_channel().await.expect("a channel");
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    match channel.queue_declare(short(name), options, FieldTable::default()).await {
+        Ok(_) => true,
+        Err(error) => match error.kind() {
+            ErrorKind::ProtocolError(refused) if refused.get_id() == 404 => false,
+            _ => panic!("{error}"),
+        },
     }
 }
 
