@@ -13,6 +13,6 @@ pub use event::{
     MAX_TOPIC_BYTES, check_topic, emit_all,
 };
 pub use local::{LocalQueue, LocalSink};
-pub use relay::{Relay, RelaySettings, purge_published_loop, topic_fits};
+pub use relay::{Relay, RelaySettings, is_name_of_a_sink, purge_published_loop, topic_fits};
 pub use sink::{ByEvent, Deliver, Delivery, KEEP_TRYING, OutgoingEvent, Sink, SinkFn};
 pub use wake::{events_committed, events_written};

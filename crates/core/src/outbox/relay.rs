@@ -8,6 +8,7 @@
 //! pending from its beginning, in order and without gaps; what a consumer sees for the first time is then still in order.
 
 mod dispatch;
+mod fan_out;
 mod housekeeping;
 mod leases;
 mod routes;
@@ -24,10 +25,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::dispatch::Dispatcher;
+use self::fan_out::FanOut;
 pub use self::housekeeping::purge_published_loop;
 use self::leases::Shards;
-use self::routes::Routes;
 pub use self::routes::topic_fits;
+use self::routes::{Given, OWN, Routes};
 
 use super::sink::{AnySink, Sink};
 use crate::error::Error;
@@ -100,8 +102,7 @@ pub struct Relay<S> {
     store: S,
     settings: RelaySettings,
     monitor: Monitor,
-    routes: Vec<(String, Arc<dyn AnySink>)>,
-    rest: Option<Arc<dyn AnySink>>,
+    given: Given,
 }
 
 impl<S: OutboxAdmin> Relay<S> {
@@ -111,8 +112,7 @@ impl<S: OutboxAdmin> Relay<S> {
             store,
             settings: RelaySettings::default(),
             monitor: Monitor::default(),
-            routes: Vec::new(),
-            rest: None,
+            given: Given::default(),
         }
     }
 
@@ -120,14 +120,39 @@ impl<S: OutboxAdmin> Relay<S> {
     /// fits is taken.
     #[must_use]
     pub fn route(mut self, topics: impl Into<String>, sink: impl Sink) -> Self {
-        self.routes.push((topics.into(), Arc::new(sink)));
+        self.given.routes.push((topics.into(), Arc::new(sink)));
         self
     }
 
     /// Where all other events go. Without it they are parked.
     #[must_use]
     pub fn sink(mut self, sink: impl Sink) -> Self {
-        self.rest = Some(Arc::new(sink));
+        self.given.rest = Some(Arc::new(sink));
+        self
+    }
+
+    /// Who gets a copy of the events of these topics: they go where they would go without it, and here too. Each copy has a state
+    /// of its own: a sink that is away holds back its copies alone. `name` says whose copies are whose, so it should stay as it
+    /// is: one to 60 letters, digits, `_` and `-`, and not `main`. A sink may be given several times, under the same name.
+    ///
+    /// # Panics
+    /// If the name is another.
+    ///
+    /// ```
+    /// # use oncebox::sink::{ByEvent, OutgoingEvent, Sink};
+    /// # use oncebox::sqlite::SqliteStore;
+    /// use oncebox::Relay;
+    ///
+    /// # async fn mail(_: OutgoingEvent) -> oncebox::Result { Ok(()) }
+    /// # fn relay(store: SqliteStore, kafka: impl Sink) -> Relay<SqliteStore> {
+    /// Relay::new(store).sink(kafka).copy("mail", "invoice.*", ByEvent::from_fn(mail))
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn copy(mut self, name: impl Into<String>, topics: impl Into<String>, sink: impl Sink) -> Self {
+        let name = name.into();
+        assert!(is_name_of_a_sink(&name), "{name:?} is not a name for a sink that gets copies");
+        self.given.copies.push((name, topics.into(), Arc::new(sink)));
         self
     }
 
@@ -208,7 +233,10 @@ impl<S: OutboxAdmin> Relay<S> {
     /// Publishes until `stop`; then waits for what is under way, for a bounded time, and gives its shards back. Also removes
     /// published events when their time is over.
     pub async fn serve(self, stop: CancellationToken) {
-        let routes = Routes::new(self.routes, self.rest, &self.monitor);
+        let copies =
+            (!self.given.copies.is_empty()).then(|| FanOut::new(self.store.clone(), self.given.takers()));
+        let fan_out = copies.flatten().map(|fan_out| Arc::new(fan_out) as Arc<dyn AnySink>);
+        let routes = Routes::new(self.given, fan_out, &self.monitor);
         let inner = Arc::new(Inner {
             store: self.store,
             id: Uuid::now_v7(),
@@ -239,12 +267,19 @@ impl<S: OutboxAdmin> Relay<S> {
 
 impl<S> fmt::Debug for Relay<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let routes: Vec<&str> = self.routes.iter().map(|(topics, _)| topics.as_str()).collect();
+        let routes: Vec<&str> = self.given.routes.iter().map(|(topics, _)| topics.as_str()).collect();
         f.debug_struct("Relay")
             .field("settings", &self.settings)
             .field("routes", &routes)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a sink that gets copies may be called so: see [`Relay::copy`].
+#[must_use]
+pub fn is_name_of_a_sink(name: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    (1..=60).contains(&name.len()) && name != OWN && name.bytes().all(fits)
 }
 
 fn panicked(source: JoinError) -> Error {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
+mod copies;
 mod failures;
 mod fixture;
 mod flow;

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use tracing::{debug, warn};
 
 use super::Inner;
+use super::fan_out;
 use super::routes::Route;
 use crate::backoff;
 use crate::error::describe;
@@ -93,8 +94,7 @@ impl<S: OutboxAdmin> Inner<S> {
             }
             unit.route.health.busy();
             failpoint("relay-after-read");
-            let events: Vec<OutgoingEvent> =
-                events.into_iter().map(|event| OutgoingEvent::new(event, Arc::clone(&self.source))).collect();
+            let events: Vec<OutgoingEvent> = events.into_iter().map(|event| self.outgoing(event)).collect();
             let delivered = tokio::select! {
                 biased;
                 // First, so that nothing is sent on a lease that ended while we were reading.
@@ -123,6 +123,14 @@ impl<S: OutboxAdmin> Inner<S> {
             }
         }
         Ended::Well
+    }
+
+    /// A copy has the topic of its event again.
+    fn outgoing(&self, mut event: StoredEvent) -> OutgoingEvent {
+        if let Some((_, topic)) = fan_out::copy(&event.topic) {
+            event.topic = topic.into();
+        }
+        OutgoingEvent::new(event, Arc::clone(&self.source))
     }
 
     pub(super) fn failed(&self, unit: &Unit, reason: &str) -> Ended {

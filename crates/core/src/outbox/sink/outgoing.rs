@@ -70,6 +70,10 @@ impl OutgoingEvent {
         self.stored.attempts
     }
 
+    pub(in crate::outbox) fn stored(&self) -> &StoredEvent {
+        &self.stored
+    }
+
     /// The record that this event [carries](crate::outbox::Event), as it was put in.
     pub(in crate::outbox) fn carried(&self, topic: &str) -> Record {
         Record {

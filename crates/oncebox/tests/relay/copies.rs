@@ -1,0 +1,73 @@
+//! One event to several sinks, each with a state of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oncebox::sink::OutgoingEvent;
+use oncebox::store::EventState;
+
+use crate::fixture::{Fixture, Notes, Running, eventually, sink};
+
+fn header(event: &OutgoingEvent, name: &str) -> String {
+    String::from_utf8(event.headers().last(name).unwrap().to_vec()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sink_that_is_away_holds_back_its_own_copies_alone() {
+    let fixture = Fixture::new().await;
+    let (main, crm, log) = (Notes::default(), Notes::default(), Notes::default());
+    let is_away = Arc::new(AtomicBool::new(true));
+    let away = Arc::clone(&is_away);
+    let answer =
+        move |_: &OutgoingEvent| if away.load(Ordering::SeqCst) { Err("away".into()) } else { Ok(()) };
+    let relay = fixture
+        .relay()
+        .sink(sink(&main, |_| Ok(())))
+        .copy("crm", "invoice.*", sink(&crm, answer))
+        .copy("log", "*", sink(&log, |_| Ok(())));
+    let relay = Running::start(relay);
+    fixture.emit("invoice.issued", &["a", "b"], 0..3).await;
+    fixture.emit("stock", &["a"], 0..1).await;
+    eventually("the others have them", || main.all().len() == 7 && log.all().len() == 7).await;
+    assert!(crm.all().is_empty());
+    let waiting = fixture.events(None).await;
+    assert!(
+        waiting.iter().all(|entry| &*entry.event.topic == "oncebox.to.crm.invoice.issued"),
+        "{waiting:?}"
+    );
+    is_away.store(false, Ordering::SeqCst);
+    fixture.drained().await;
+    relay.stop().await;
+    for notes in [&main, &crm, &log] {
+        let numbers = notes.first_numbers();
+        assert_eq!((&numbers["a"][..3], &numbers["b"]), (&[0, 1, 2][..], &vec![0, 1, 2]));
+    }
+    assert_eq!((main.all().len(), crm.all().len(), log.all().len()), (7, 6, 7), "no copies of copies");
+    let of_main = main.all().into_iter().find(|event| event.topic() == "invoice.issued").unwrap();
+    let same = crm.all().into_iter().find(|event| event.id() == of_main.id()).unwrap();
+    for name in ["ce_id", "ce_time", "ce_type", "oncebox-id"] {
+        assert_eq!(header(&of_main, name), header(&same, name), "{name}");
+    }
+    assert_eq!(
+        (same.topic(), same.key(), same.payload()),
+        (of_main.topic(), of_main.key(), of_main.payload())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_copies_of_a_sink_that_is_gone_are_kept_for_an_operator() {
+    let fixture = Fixture::new().await;
+    let (main, crm) = (Notes::default(), Notes::default());
+    let away = |_: &OutgoingEvent| Err("away".into());
+    let both = fixture.relay().sink(sink(&main, |_| Ok(()))).copy("crm", "orders", sink(&crm, away));
+    let relay = Running::start(both);
+    fixture.emit("orders", &["a"], 0..2).await;
+    eventually("the main sink has them", || main.all().len() == 2).await;
+    relay.stop().await;
+    let relay = Running::start(fixture.relay().sink(sink(&main, |_| Ok(()))));
+    fixture.drained().await;
+    relay.stop().await;
+    let parked = fixture.events(Some(EventState::Parked)).await;
+    assert_eq!((parked.len(), main.all().len()), (2, 2), "nobody else gets them");
+    assert!(parked[0].error.as_deref().unwrap().contains("not there any more"), "{parked:?}");
+}
