@@ -46,7 +46,9 @@ pub(crate) fn build(args: &[String]) -> Result<Vec<Suite>> {
     if !status.success() {
         bail!("the tests do not build ({status})");
     }
-    let suites = of(&fs::read_to_string(messages.path())?)?;
+    let mut suites = of(&fs::read_to_string(messages.path())?)?;
+    // Cargo names them as they are done, in another order each time.
+    suites.sort_by(|a, b| a.name.cmp(&b.name));
     if suites.is_empty() {
         bail!("cargo has built no test");
     }
