@@ -15,11 +15,12 @@ const AT_ONCE: usize = 3;
 
 /// Those that take longest, the longest first: whatever begins last should be short. They wait for servers most of the time, so that
 /// more tests than there are cores run at once.
-const LONGEST: [&str; 4] = [
+const LONGEST: [&str; 5] = [
     "oncebox-cli --test e2e",
-    "oncebox-mongodb --test on_mongodb",
-    "oncebox-mysql --test on_mariadb",
     "oncebox-mysql --test on_mysql",
+    "oncebox-mongodb --test on_mongodb",
+    "oncebox-postgres --test conformance",
+    "oncebox-mysql --test on_mariadb",
 ];
 
 /// Those that compute, or compile. One at a time, and behind all others, which have deadlines to keep.
