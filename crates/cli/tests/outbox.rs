@@ -317,7 +317,7 @@ async fn a_delayed_event_waits_without_an_alarm() {
     let table = world.oncebox(&["outbox", "list"]).exits(0).stdout;
     assert!(table.contains("delayed until 2999-01-01"), "{table}");
     assert_eq!(world.listed(&["outbox", "list", "--state", "delayed"], 0), [1]);
-    assert_eq!(world.json(&["outbox", "show", "1"], 0)["deliver_at"], json!("2999-01-01T00:00:00.000Z"));
+    assert_eq!(world.json(&["outbox", "show", "1"], 0)["deliver_at"], json!("2999-01-01 00:00:00Z"));
 
     world.oncebox(&["outbox", "retry", "1"]).exits(1).says(&["no parked or held event matches"]);
     assert_eq!(receiver.requests().len(), 1);

@@ -82,8 +82,6 @@ async fn members_come_and_go(strategy: &str) {
     let kafka = Kafka::brokers(&brokers)
         .property("partition.assignment.strategy", strategy)
         .property("heartbeat.interval.ms", "200");
-    let kafka =
-        if std::env::var("KDEBUG").is_ok() { kafka.property("debug", "cgrp,topic,fetch") } else { kafka };
     let start = || {
         let source = kafka.source([topic.as_str()]).group(&group);
         Running::start_with("c", &memory, source, |s| s.batch.messages = 20)
