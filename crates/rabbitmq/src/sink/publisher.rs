@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, ExchangeKind, PublisherConfirm};
@@ -106,8 +106,13 @@ impl Publisher {
     ) -> Result<Vec<Report>, Failure> {
         let mut written: Vec<PublisherConfirm> = Vec::with_capacity(round.len());
         for messages in round.chunks(WRITTEN_AHEAD) {
-            let writing = try_join_all(messages.iter().map(|message| self.write(exchange, message)));
-            written.extend(self.within(stall, writing).await?.map_err(|e| closed(&e))?);
+            let writing = join_all(messages.iter().map(|message| self.write(exchange, message)));
+            for outcome in self.within(stall, writing).await? {
+                match outcome {
+                    Ok(confirm) => written.push(confirm),
+                    Err(error) => return Err(self.why_closed(&error, written, stall).await?),
+                }
+            }
         }
         let (mut refused, mut returned) = (Vec::with_capacity(round.len()), HashSet::new());
         for confirm in written {
@@ -122,6 +127,26 @@ impl Publisher {
             false => Report::Confirmed,
         };
         Ok(round.iter().zip(refused).map(report).collect())
+    }
+
+    /// A channel that was closed while more was being written says only that it is closed. Why, it says to whoever waits for the
+    /// confirmation of what was written before.
+    async fn why_closed(
+        &self,
+        error: &lapin::Error,
+        written: Vec<PublisherConfirm>,
+        stall: Duration,
+    ) -> Result<Failure, Failure> {
+        if code_of(error).is_none() {
+            for confirm in written {
+                if let Err(error) = self.within(stall, confirm).await?
+                    && code_of(&error).is_some()
+                {
+                    return Ok(closed(&error));
+                }
+            }
+        }
+        Ok(closed(error))
     }
 
     async fn write(
