@@ -147,7 +147,7 @@ fn requests_are_taken_instead_of_topics() {
 fn what_is_accepted_is_parked_if_it_fails_and_needs_no_sink_besides() {
     let text = format!(
         "{REQUESTS}mode = \"accept\"\nhandshake = {{ origins = [\"eventgrid.azure.net\"], rate = 120 }}\n\
-         verify = {{ scheme = \"standard\", secrets = {{ acme = [\"s3cret\", \"0ther\"], zenith = [\"hush\"] }} }}\n\
+         verify = {{ scheme = \"standard\", secrets = {{ acme = [\"s3cret\", \"new\"], zenith = [\"hush\"] }} }}\n\
          [outbox]\nrelay = true\n"
     );
     let config = parse(&text);
