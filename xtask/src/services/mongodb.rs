@@ -54,7 +54,7 @@ fn options(command: &mut Command, data: &Path, port: u16) {
     command.args(["--replSet", SET, "--bind_ip", "127.0.0.1", "--nounixsocket"]);
     command.arg("--port").arg(port.to_string()).arg("--dbpath").arg(data);
     // Half of the machine's memory is the default.
-    command.args(["--wiredTigerCacheSizeGB", "0.5"]);
+    command.args(["--wiredTigerCacheSizeGB", "1"]);
     // What is dropped stays as open files for as long as somebody could ask for the data as they were. Five minutes is the default,
     // in which tests make and drop hundreds of databases.
     command.args(["--setParameter", "minSnapshotHistoryWindowInSeconds=5"]);
