@@ -11,7 +11,7 @@ use super::beside::{Job, Queue};
 use super::suites::Suite;
 
 /// Suites at once, besides one of those that compute.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 
 /// Those that take longest, the longest first: whatever begins last should be short. They wait for servers most of the time, so that
 /// more tests than there are cores run at once.
