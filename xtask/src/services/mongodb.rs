@@ -57,7 +57,7 @@ fn options(command: &mut Command, data: &Path, port: u16) {
     command.args(["--wiredTigerCacheSizeGB", "1"]);
     // What is dropped stays as open files for as long as somebody could ask for the data as they were. Five minutes is the default,
     // in which tests make and drop hundreds of databases.
-    command.args(["--setParameter", "minSnapshotHistoryWindowInSeconds=5"]);
+    command.args(["--setParameter", "minSnapshotHistoryWindowInSeconds=20"]);
     // Tests wait for this when a process stands still. It is the shortest that `oncebox check` is content with.
     command.args(["--setParameter", "transactionLifetimeLimitSeconds=30"]);
 }
