@@ -41,7 +41,8 @@ impl Topic {
         let brokers = service("ONCEBOX_TEST_KAFKA");
         // Fifty days: some tests send records of ten days ago, which the broker would remove when it looks, every five minutes;
         // others keep receipts for sixty days, longer than the topic.
-        let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1)).set("retention.ms", "4320000000");
+        let new =
+            NewTopic::new(name, partitions, TopicReplication::Fixed(1)).set("retention.ms", "4320000000");
         let options =
             AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT)).request_timeout(Some(ANSWER_TIMEOUT));
         let created = admin(&brokers).create_topics([&new], &options).await.expect("Kafka answers");
