@@ -40,6 +40,8 @@ pub(crate) enum Contestant {
     RustLater,
     Each,
     Batch,
+    /// As [`Contestant::Each`], with a slow inbox in the same process.
+    BesideSlow,
 }
 
 impl Contestant {
@@ -68,6 +70,7 @@ impl Contestant {
             Self::RustLater => "oncebox, Rust, queued writes",
             Self::Each => "oncebox run, each",
             Self::Batch => "oncebox run, batch",
+            Self::BesideSlow => "oncebox run, each, beside a slow inbox",
         }
     }
 
@@ -80,6 +83,7 @@ impl Contestant {
             Self::RustSql | Self::RustLater => myself("rust-grouped", job)?,
             Self::Each => daemon_with(daemon, folder, job, &each(job))?,
             Self::Batch => daemon_with(daemon, folder, job, &batch(job))?,
+            Self::BesideSlow => daemon_with(daemon, folder, job, &(each(job) + &slow_inbox(job)))?,
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         command.spawn().with_context(|| format!("starting {}", self.name()))
@@ -101,6 +105,25 @@ fn each(job: &Job) -> String {
 /// And per batch.
 fn batch(job: &Job) -> String {
     on_server!(&job.store, S => S::batch())
+}
+
+/// Another consumer of the same topic, on PostgreSQL, that keeps as many transactions open as it can.
+fn slow_inbox(job: &Job) -> String {
+    format!(
+        r#"
+
+[[inbox]]
+consumer = "{}-slow"
+topics = [{:?}]
+id = "header:event_id"
+lanes = 8
+batch = {{ messages = 1 }}
+
+[inbox.handler]
+each = ["SELECT pg_sleep(2)"]
+"#,
+        job.consumer, job.topic
+    )
 }
 
 fn daemon_with(daemon: &Path, folder: &Path, job: &Job, handler: &str) -> Result<Command> {

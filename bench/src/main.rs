@@ -7,6 +7,8 @@ mod feed;
 mod hot_rows;
 mod http;
 mod measure;
+mod neighbours;
+mod pair;
 mod proxy;
 mod relay;
 mod report;
@@ -32,6 +34,8 @@ enum Command {
     Relay(relay::Relay),
     /// Let several partitions update the same few rows.
     HotRows(hot_rows::HotRows),
+    /// Give an inbox a slow neighbour in its process.
+    Neighbours(neighbours::Neighbours),
     /// Send requests to the daemon and to a handler written by hand.
     Http(http::Http),
     /// A contestant: one transaction per request, written by hand.
@@ -52,6 +56,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Compare(compare) => rounds::run(compare).await,
         Command::Relay(args) => relay::run(args).await,
         Command::HotRows(args) => hot_rows::run(args).await,
+        Command::Neighbours(args) => neighbours::run(args).await,
         Command::Http(args) => http::run(args).await,
         Command::HttpByHand(job) => http::run_by_hand(job).await,
         Command::ByHand(job) => by_hand::run(job).await,

@@ -74,6 +74,7 @@ fn produce(brokers: &str, topic: &str, shape: Topic) -> Result<()> {
 }
 
 /// A message of the workload.
+#[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) id: String,
     pub(crate) sku: String,
@@ -83,23 +84,27 @@ pub(crate) struct Message {
 /// The messages, in their order.
 pub(crate) fn messages(shape: &Topic) -> impl Iterator<Item = Message> + use<> {
     let rows = shape.rows;
-    let mut ids: VecDeque<String> = VecDeque::new();
+    let mut last: VecDeque<Message> = VecDeque::new();
     (0..shape.records).map(move |number| {
-        // One in ten repeats the id of five messages before.
-        let id = match number % 10 {
-            9 => ids[ids.len() - 5].clone(),
-            _ => uuid::Uuid::now_v7().to_string(),
+        // One in ten is a copy of the fifth before it.
+        let message = match (number % 10, last.front()) {
+            (9, Some(first)) => first.clone(),
+            _ => message(number, rows),
         };
-        ids.push_back(id.clone());
-        if ids.len() > 5 {
-            ids.pop_front();
+        last.push_back(message.clone());
+        if last.len() > 5 {
+            last.pop_front();
         }
-        let sku = format!("sku-{}", number.wrapping_mul(7_919) % rows);
-        let payload = format!(
-            r#"{{"sku":"{sku}","qty":1,"order":{number},"note":"a payload of a usual size, about 120 bytes"}}"#
-        );
-        Message { id, sku, payload }
+        message
     })
+}
+
+fn message(number: u64, rows: u64) -> Message {
+    let sku = format!("sku-{}", number.wrapping_mul(7_919) % rows);
+    let payload = format!(
+        r#"{{"sku":"{sku}","qty":1,"order":{number},"note":"a payload of a usual size, about 120 bytes"}}"#
+    );
+    Message { id: uuid::Uuid::now_v7().to_string(), sku, payload }
 }
 
 /// How many effects `records` records have.

@@ -36,6 +36,8 @@ enum Part {
     Http,
     /// Several partitions that update the same few rows.
     HotRows,
+    /// An inbox beside a slow one in the same process.
+    Neighbours,
     /// The relay against a bare producer.
     Relay,
 }
@@ -49,7 +51,7 @@ const SERVERS: [(Part, Service); 4] = [
 ];
 
 /// What each part needs.
-const NEEDS: [(Part, &[Service]); 8] = [
+const NEEDS: [(Part, &[Service]); 9] = [
     (Part::Inbox, &[Service::Kafka, Service::Postgres]),
     (Part::Mariadb, &[Service::Kafka, Service::Mariadb]),
     (Part::Mysql, &[Service::Kafka, Service::Mysql]),
@@ -57,6 +59,7 @@ const NEEDS: [(Part, &[Service]); 8] = [
     (Part::Rabbitmq, &[Service::Rabbitmq, Service::Postgres]),
     (Part::Http, &[Service::Postgres]),
     (Part::HotRows, &[Service::Kafka, Service::Postgres]),
+    (Part::Neighbours, &[Service::Kafka, Service::Postgres]),
     (Part::Relay, &[Service::Kafka, Service::Postgres]),
 ];
 
@@ -123,6 +126,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if wanted(Part::HotRows) {
         let hot_rows = [OsStr::new("hot-rows"), OsStr::new("--daemon"), daemon.as_os_str()];
         benchmark(&hot_rows, extra(Part::HotRows))?;
+    }
+    if wanted(Part::Neighbours) {
+        let neighbours = [OsStr::new("neighbours"), OsStr::new("--daemon"), daemon.as_os_str()];
+        benchmark(&neighbours, extra(Part::Neighbours))?;
     }
     if wanted(Part::Relay) {
         benchmark(&[OsStr::new("relay")], extra(Part::Relay))?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use oncebox_core::error::{Error, describe};
+use oncebox_core::error::{Error, describe_whole};
 use oncebox_core::printable::printable;
 use oncebox_core::store::{ErrorClass, StoreError};
 
@@ -65,7 +65,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Store(error) => error.into(),
-            other => Self::data(printable(&describe(&other))),
+            other => Self::data(printable(&describe_whole(&other))),
         }
     }
 }
@@ -74,7 +74,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let exit = if is_unreachable(&error) { Exit::Unreachable } else { Exit::Data };
         // One line, whatever the database says of a message.
-        Self { exit, text: printable(&describe(&error)).into_owned() }
+        Self { exit, text: printable(&describe_whole(&error)).into_owned() }
     }
 }
 

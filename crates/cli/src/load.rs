@@ -1,19 +1,21 @@
 //! Reads the configuration file.
 
 mod http;
+mod kafka;
+mod shares;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
 use oncebox_config::{
-    Config, InboxConfig, KafkaConfig, OperationProblem, OperationUse, OutboxConfig, Problems, RabbitmqConfig,
-    RabbitmqInbox, RefusedProperty, SourceConfig, StoreKind, Surroundings, WebhookConfig,
+    Config, FilterConfig, InboxConfig, OperationProblem, OperationUse, OutboxConfig, Problems,
+    RabbitmqConfig, RabbitmqInbox, RefusedProperty, SourceConfig, StoreKind, Surroundings, WebhookConfig,
 };
-use oncebox_core::inbox::{Identity, Settings};
+use oncebox_core::inbox::{Filter, Selector, Settings};
 use oncebox_core::outbox::{ByEvent, RelaySettings};
 use oncebox_http::{PathPattern, with_lower_case_headers};
-use oncebox_kafka::Kafka;
+use oncebox_kafka::TopicPattern;
 use oncebox_mongodb::operations::{Problem, Standing, check_operation, check_sweep};
 use oncebox_mysql::MysqlStore;
 use oncebox_postgres::PgStore;
@@ -23,17 +25,28 @@ use oncebox_sqlite::SqliteStore;
 use oncebox_webhook::Webhook;
 
 use crate::exit::Failure;
+use crate::logging;
 pub(crate) use http::http_inbox;
+pub(crate) use kafka::Way;
+pub(crate) use shares::Shares;
 
 /// The configuration, or everything that is wrong with it.
 pub(crate) fn config(file: &Path) -> Result<Config, Failure> {
+    config_and_text(file).map(|(config, _)| config)
+}
+
+/// The configuration, and the text it was read from.
+pub(crate) fn config_and_text(file: &Path) -> Result<(Config, String), Failure> {
     let text = std::fs::read_to_string(file).map_err(|e| {
         Failure::config(format!(
             "cannot read {}: {e}. Write one with `oncebox init`, or name another with --config",
             file.display()
         ))
     })?;
-    parse(&text).map_err(|problems| Failure::config(problems.render(&file.display().to_string())))
+    match parse(&text) {
+        Ok(config) => Ok((config, text)),
+        Err(problems) => Err(Failure::config(problems.render(&file.display().to_string()))),
+    }
 }
 
 /// Brings the reader of the file together with what it does not know itself.
@@ -51,14 +64,21 @@ fn parse(text: &str) -> Result<Config, Problems> {
             StoreKind::Mongodb => operation_problems(place, json),
             StoreKind::Mysql | StoreKind::Postgres | StoreKind::Sqlite => Vec::new(),
         },
+        check_log: &|filter| logging::check(filter),
         check_path: &|path| path.parse::<PathPattern>().map(|_| ()).map_err(|e| e.to_string()),
-        refused_property: &|name, value| {
-            let oncebox_kafka::RefusedProperty { why, instead } =
-                oncebox_kafka::refused_property(name, value)?;
-            Some(RefusedProperty { why, instead })
+        refused_property: &|name, value| oncebox_kafka::refused_property(name, value).map(refused),
+        refused_together: &|properties| {
+            let (name, why) = oncebox_kafka::refused_together(properties)?;
+            Some((name.to_owned(), refused(why)))
         },
+        check_topic_pattern: &|pattern| TopicPattern::new(pattern).map(|_| ()),
     };
     Config::parse(text, &surroundings)
+}
+
+fn refused(property: oncebox_kafka::RefusedProperty) -> RefusedProperty {
+    let oncebox_kafka::RefusedProperty { why, fix, instead } = property;
+    RefusedProperty { why, fix, instead }
 }
 
 fn operation_problems(place: OperationUse, json: &str) -> Vec<OperationProblem> {
@@ -78,6 +98,7 @@ pub(crate) fn settings(config: &Config, inbox: &InboxConfig) -> Settings {
         SourceConfig::Http(_) => with_lower_case_headers(inbox.identity.clone()),
         SourceConfig::Kafka(_) | SourceConfig::Rabbitmq(_) => inbox.identity.clone(),
     };
+    settings.filter = inbox.filter.as_ref().map(|filter| filter_of(filter, &inbox.source));
     if let Some(kafka) = inbox.source.kafka() {
         settings.start = kafka.start;
     }
@@ -90,6 +111,15 @@ pub(crate) fn settings(config: &Config, inbox: &InboxConfig) -> Settings {
     settings.retention = inbox.retention;
     settings.purge_every = config.purge.every;
     settings
+}
+
+/// The names of headers are in lower case in messages that came by HTTP.
+fn filter_of(filter: &FilterConfig, source: &SourceConfig) -> Filter {
+    let selector = match (source, &filter.selector) {
+        (SourceConfig::Http(_), Selector::Header(name)) => Selector::Header(name.to_ascii_lowercase()),
+        (_, selector) => selector.clone(),
+    };
+    Filter::equals(selector, filter.equals.iter().cloned())
 }
 
 /// The settings of the relay. Its name says where it runs.
@@ -105,14 +135,6 @@ pub(crate) fn relay_settings(outbox: &OutboxConfig) -> RelaySettings {
     settings
 }
 
-/// The Kafka client of the configuration.
-pub(crate) fn kafka(config: &KafkaConfig) -> Kafka {
-    config
-        .properties
-        .iter()
-        .fold(Kafka::brokers(config.brokers.as_str()), |kafka, (name, value)| kafka.property(name, value))
-}
-
 /// The RabbitMQ client of the configuration.
 pub(crate) fn rabbitmq(config: &RabbitmqConfig) -> Result<Rabbitmq, oncebox_rabbitmq::Error> {
     Rabbitmq::nodes(config.url.expose())
@@ -122,9 +144,11 @@ pub(crate) fn rabbitmq(config: &RabbitmqConfig) -> Result<Rabbitmq, oncebox_rabb
 pub(crate) fn rabbitmq_source(
     rabbitmq: &Rabbitmq,
     config: &RabbitmqInbox,
-    identity: &Identity,
+    inbox: &InboxConfig,
 ) -> Result<RabbitmqSource, oncebox_rabbitmq::Error> {
-    for selector in [Some(&identity.id), identity.tenant.as_ref()].into_iter().flatten() {
+    let InboxConfig { identity, filter, .. } = inbox;
+    let filter = filter.as_ref().map(|filter| &filter.selector);
+    for selector in [Some(&identity.id), identity.tenant.as_ref(), filter].into_iter().flatten() {
         oncebox_rabbitmq::check_selector(selector)?;
     }
     let source = rabbitmq.source(&config.queue).prefetch(config.prefetch);
@@ -163,8 +187,11 @@ pub(crate) fn webhook(config: &WebhookConfig) -> Result<ByEvent<Webhook>, oncebo
     if let Some(secret) = &config.secret {
         webhook = webhook.secret(secret.expose())?;
     }
+    if let Some(statuses) = &config.park_on {
+        webhook = webhook.park_on(statuses.iter().copied())?;
+    }
     for (name, value) in &config.headers {
         webhook = webhook.header(name, value.expose())?;
     }
-    Ok(webhook.into_sink().retry(config.retry))
+    Ok(webhook.retry(config.retry).into_sink().park_keys(config.parks_keys))
 }

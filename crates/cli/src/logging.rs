@@ -11,16 +11,56 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
 
 use crate::args::{Command, LogFormat};
 
+/// What is logged from now on, if the command line leaves that to the file.
+#[derive(Clone)]
+pub(crate) struct LogLevel {
+    handle: reload::Handle<Targets, Registry>,
+    /// `--log` or its variable has the last word.
+    fixed: bool,
+}
+
+impl LogLevel {
+    /// Follows `log.level`. False if the command line has said something else.
+    pub(crate) fn follow(&self, level: &str) -> bool {
+        // The reader of the file has refused what cannot be read.
+        if !self.fixed
+            && let Ok(targets) = targets(&of_the_file(level))
+        {
+            // It fails only after the subscriber is gone, and nobody logs then.
+            self.handle.reload(targets).ok();
+        }
+        !self.fixed
+    }
+}
+
+/// What a level of the file means: sqlx would log every statement.
+fn of_the_file(level: &str) -> String {
+    match level.trim() {
+        level @ ("info" | "debug" | "trace") => format!("{level},sqlx=warn"),
+        filter => filter.to_owned(),
+    }
+}
+
+/// What is wrong with a filter, if anything is.
+pub(crate) fn check(filter: &str) -> Result<(), String> {
+    targets(filter).map(|_| ())
+}
+
 /// Installs the subscriber. Short commands only warn: their answer is the output.
-pub(crate) fn init(format: LogFormat, filter: Option<&str>, command: &Command) -> Result<(), String> {
+pub(crate) fn init(format: LogFormat, filter: Option<&str>, command: &Command) -> Result<LogLevel, String> {
     let default = match command {
-        Command::Run => "info,sqlx=warn",
-        _ => "warn",
+        Command::Run => of_the_file("info"),
+        _ => "warn".to_owned(),
     };
-    let targets = targets(filter.unwrap_or(default))?;
+    let targets = match filter {
+        Some(filter) => targets(filter).map_err(|e| format!("--log: {e}"))?,
+        None => targets(&default)?,
+    };
+    let (targets, handle) = reload::Layer::new(targets);
     let colours = format == LogFormat::Text && io::stderr().is_terminal();
     let lines = fmt::layer()
         .with_writer(Lines { format, colours })
@@ -33,10 +73,10 @@ pub(crate) fn init(format: LogFormat, filter: Option<&str>, command: &Command) -
         LogFormat::Text => logs.with(lines).init(),
         LogFormat::Json => logs.with(lines.json().flatten_event(true)).init(),
     }
-    Ok(())
+    Ok(LogLevel { handle, fixed: filter.is_some() })
 }
 
-/// What `--log` asks for. `Targets` takes nearly any text for a target; what can never match is a mistake.
+/// What a filter asks for. `Targets` takes nearly any text for a target; what can never match is a mistake.
 fn targets(filter: &str) -> Result<Targets, String> {
     let parts: Vec<&str> = filter.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
     let of_a_target = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-');
@@ -44,11 +84,11 @@ fn targets(filter: &str) -> Result<Targets, String> {
         let (target, level) = part.split_once('=').unwrap_or((part, "trace"));
         if target.is_empty() || level.is_empty() || !target.chars().all(of_a_target) {
             return Err(format!(
-                "--log: {part:?} is neither a level nor TARGET=LEVEL, such as \"info,oncebox_kafka=debug\""
+                "{part:?} is neither a level nor TARGET=LEVEL, such as \"info,oncebox_kafka=debug\""
             ));
         }
     }
-    parts.join(",").parse().map_err(|e| format!("--log: {e}"))
+    parts.join(",").parse().map_err(|e| format!("{e}"))
 }
 
 /// Makes a writer for each event.

@@ -1,6 +1,7 @@
 //! Whatever store the configuration names, behind one trait: commands are written once.
 
 use std::future::Future;
+use std::time::Duration;
 
 use oncebox_config::{self as config, HandlerConfig, InboxConfig, PartitionReceipts, StoreConfig, StoreKind};
 use oncebox_core::inbox::Apply;
@@ -117,6 +118,12 @@ pub(crate) trait WithStore {
     /// What it returns.
     type Output;
 
+    /// Whether it may make a database that is a file and is not there.
+    const MAKES_FILE: bool = false;
+
+    /// The longest that a statement may take, where the server can be told; the store's own limit unless given.
+    const STATEMENT_LIMIT: Option<Duration> = None;
+
     /// Runs it.
     fn run<S: ConfiguredStore>(self, store: S) -> impl Future<Output = Self::Output>;
 }
@@ -150,6 +157,9 @@ where
             if let Some(adopt) = &config.adopt {
                 builder = builder.adopt(adopt.clone());
             }
+            if let Some(limit) = C::STATEMENT_LIMIT {
+                builder = builder.statement_timeout(limit);
+            }
             command.run(builder.connect().await?).await
         }
         StoreKind::Postgres => {
@@ -161,10 +171,16 @@ where
             if let Some(adopt) = &config.adopt {
                 builder = builder.adopt(adopt.clone());
             }
+            if let Some(limit) = C::STATEMENT_LIMIT {
+                builder = builder.statement_timeout(limit);
+            }
             command.run(builder.connect().await?).await
         }
         StoreKind::Sqlite => {
             let mut builder = SqliteStore::builder(url);
+            if !C::MAKES_FILE {
+                builder = builder.existing();
+            }
             if let Some(adopt) = &config.adopt {
                 builder = builder.adopt(adopt.clone());
             }

@@ -267,6 +267,41 @@ fn usage_errors_exit_2() {
 }
 
 #[test]
+fn a_consumer_is_paused_and_resumed() {
+    let folder = with_config(SQLITE);
+    let oncebox = |arguments: &[&str]| Answer::of(folder.path(), arguments);
+    oncebox(&["pause", "stock"]).exits(5).says(&["oncebox migrate"]);
+    oncebox(&["migrate"]).exits(0);
+    oncebox(&["pause", "stocks"]).exits(1).says(&["stocks", "known are stock", "--force"]);
+    oncebox(&["resume", "stocks"]).exits(1).says(&["stocks", "known are stock"]);
+    oncebox(&["pause", "no such name"]).exits(2);
+
+    let paused =
+        oncebox(&["pause", "stock", "--reason", "counting\u{1b}[2J", "--by", "ana", "--output", "json"]);
+    let paused = paused.exits(0).json();
+    assert_eq!(paused["changed"], true, "{paused}");
+    assert_eq!((&paused["paused"]["by"], &paused["consumer"]), (&"ana".into(), &"stock".into()), "{paused}");
+    let again = oncebox(&["pause", "stock", "--by", "ben", "--reason", "no"]).exits(0);
+    assert!(again.stdout.contains("paused already") && again.stdout.contains("by ana: counting"), "{again}");
+    assert!(!again.stdout.contains('\u{1b}'), "a reason is not obeyed by the terminal: {again}");
+    let status = oncebox(&["status"]).exits(0);
+    assert!(status.stdout.contains("stock is paused since") && status.stdout.contains("by ana"), "{status}");
+    assert_eq!(oncebox(&["status", "--output", "json"]).exits(0).json()["paused"][0]["by"], "ana");
+
+    let resumed = oncebox(&["resume", "stock"]).exits(0);
+    assert!(resumed.stdout.contains("goes on"), "{resumed}");
+    let nothing = oncebox(&["resume", "stock"]).exits(0);
+    assert!(nothing.stdout.contains("is not paused"), "{nothing}");
+    let nothing = oncebox(&["resume", "stock", "--output", "json"]).exits(0).json();
+    assert_eq!((&nothing["changed"], &nothing["paused"]), (&false.into(), &serde_json::Value::Null));
+
+    // Before its first start.
+    oncebox(&["pause", "later", "--force"]).exits(0);
+    let resumed = oncebox(&["resume", "later"]).exits(0);
+    assert!(resumed.stdout.contains("goes on"), "{resumed}");
+}
+
+#[test]
 fn help_and_version() {
     let empty = folder();
     let help = Answer::of(empty.path(), ["--help"]).exits(0).stdout;
@@ -280,6 +315,8 @@ fn help_and_version() {
         "dead",
         "outbox",
         "position",
+        "pause",
+        "resume",
         "purge",
         "completions",
     ] {
@@ -295,6 +332,28 @@ fn help_and_version() {
     }
     let version = Answer::of(empty.path(), ["--version"]).exits(0).stdout;
     assert!(version.contains(env!("CARGO_PKG_VERSION")) && version.contains("librdkafka"), "{version}");
+}
+
+#[test]
+fn help_tells_what_every_command_takes_from_its_own() {
+    let help = Answer::of(folder().path(), ["dead", "list", "--help"]).exits(0).stdout;
+    let (own, global) = help.split_once("Global options:").expect("a heading");
+    assert!(own.contains("--message-id") && !own.contains("--log-format"), "{help}");
+    assert!(global.contains("--config") && global.contains("--log-format"), "{help}");
+}
+
+#[test]
+fn a_file_that_is_only_looked_at_is_not_made() {
+    let folder = with_config("[store]\nurl = \"sqlite://no-such.sqlite\"\n");
+    for command in [&["check"][..], &["status"], &["dead", "list"], &["outbox", "list"], &["purge"]] {
+        let answer = Answer::of(folder.path(), command);
+        assert!(answer.code != Some(0), "{answer}");
+        let said = format!("{}{}", answer.stdout, answer.stderr);
+        assert!(said.contains("no such file") && said.contains("oncebox migrate"), "{answer}");
+        assert!(!folder.path().join("no-such.sqlite").exists(), "{command:?} has made it");
+    }
+    Answer::of(folder.path(), ["migrate"]).exits(0);
+    Answer::of(folder.path(), ["status"]).exits(0);
 }
 
 #[tokio::test]
@@ -385,7 +444,7 @@ fn the_commands_on_an_empty_sqlite_database() {
     assert_eq!(status["positions"], serde_json::json!([]));
     assert_eq!(json(&["purge"], 0)["receipts"], 0);
     assert_eq!(json(&["purge", "--dry-run"], 0)["dry_run"], true);
-    assert_eq!(json(&["dead", "list"], 1), serde_json::json!([]));
+    assert_eq!(json(&["dead", "list"], 0), serde_json::json!([]));
     assert_eq!(json(&["dead", "replay", "--all", "--dry-run"], 1), serde_json::json!([]));
     assert_eq!(json(&["dead", "drop", "--all"], 1)["dropped"], 0);
     Answer::of(folder.path(), ["dead", "show", "1"]).exits(1).says(&["1"]);
@@ -447,7 +506,7 @@ fn an_interrupted_demo_cleans_up() {
     let entries = || std::fs::read_dir(temporary.path()).expect("the folder").flatten();
     let is_at_work = || {
         let log = entries().next().map(|entry| entry.path().join("consumer-1.log"));
-        log.is_some_and(|log| command::read(&log).contains("partition taken over"))
+        log.is_some_and(|log| command::read(&log).contains(": ready"))
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_at_work() {
@@ -470,7 +529,8 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is_one() {
         (&["completions", "bash"][..], 0),
         (&["status"], 0),
         (&["status", "--output", "json"], 0),
-        (&["dead", "list"], 1),
+        (&["dead", "list"], 0),
+        (&["dead", "list", "--topic", "t"], 1),
         (&["migrate", "sql"], 0),
         (&["--help"], 0),
     ] {

@@ -8,6 +8,11 @@ mod command;
 #[path = "support/daemon.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod daemon;
+#[path = "support/folder.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod folder;
+#[path = "support/waiting.rs"]
+mod waiting;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,28 +20,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use command::Answer;
 use daemon::Daemon;
+use folder::Folder;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
-use tempfile::TempDir;
-
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(90);
-    while !holds().await {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
+use waiting::eventually;
 
 /// A folder with a configuration, a SQLite file, and an address that stays the same when the daemon is started again.
 struct World {
-    folder: TempDir,
-    pool: SqlitePool,
+    folder: Folder,
     address: SocketAddr,
     client: Client<HttpConnector, Full<Bytes>>,
 }
@@ -57,7 +52,6 @@ impl World {
 
     /// With these keys under `inbox.http`, and what follows in the file.
     async fn with(http: &str, further: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let text = format!(
             r#"[store]
@@ -76,23 +70,20 @@ each = [
 {further}
 "#
         );
-        std::fs::write(folder.path().join("oncebox.toml"), text).unwrap();
-        Answer::of(folder.path(), ["migrate"]).exits(0);
-        let options = SqliteConnectOptions::new().filename(folder.path().join("test.sqlite"));
-        let pool = SqlitePool::connect_with(options.busy_timeout(Duration::from_secs(30))).await.unwrap();
+        let folder = Folder::new(&text).await;
         let tables = "CREATE TABLE stock (sku TEXT PRIMARY KEY, on_hand INTEGER); INSERT INTO stock VALUES ('bolt', 1000000);
             CREATE TABLE ledger (n INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT, qty INTEGER NOT NULL)";
-        sqlx::raw_sql(tables).execute(&pool).await.unwrap();
+        folder.execute(tables).await;
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { folder, pool, address, client }
+        Self { folder, address, client }
     }
 
     fn run(&self) -> Daemon {
-        Daemon::start(self.folder.path(), "daemon", &[], &[])
+        self.folder.run()
     }
 
     async fn number(&self, sql: &'static str) -> i64 {
-        sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
+        sqlx::query_scalar(sql).fetch_one(&self.folder.pool).await.unwrap()
     }
 
     async fn request(&self, request: http::request::Builder, body: &str) -> Result<Got, String> {
@@ -171,12 +162,12 @@ async fn check_says_that_an_adopted_table_cannot_tell_bodies_apart() {
         let world = World::new(http).await;
         let file = world.folder.path().join("oncebox.toml");
         let text = std::fs::read_to_string(&file).unwrap();
-        let check = || Answer::of(world.folder.path(), ["check"]).exits(0).stdout;
+        let check = || world.folder.oncebox(&["check"]).exits(0).stdout;
         assert!(!check().contains(adopted));
         let adopt = "\n[store.adopt]\ntable = \"seen\"\nmessage_id = \"message_id\"\n[http]";
         std::fs::write(&file, text.replacen("\n[http]", adopt, 1)).unwrap();
         sqlx::raw_sql("CREATE TABLE seen (message_id TEXT NOT NULL PRIMARY KEY)")
-            .execute(&world.pool)
+            .execute(&world.folder.pool)
             .await
             .unwrap();
         assert_eq!(check().contains(adopted), expected);
@@ -283,7 +274,7 @@ async fn a_server_that_stops_answers_what_it_took_and_the_status_counts_it() {
         world.insist(id, r#"{"sku":"bolt","qty":1}"#).await;
     }
     daemon.stop();
-    let status = Answer::of(world.folder.path(), ["status", "--output", "json"]).exits(0).json();
+    let status = world.folder.json(&["status"], 0);
     let consumer = &status["consumers"][0];
     assert_eq!(
         (&consumer["applied"], &consumer["duplicates_suppressed"]),
@@ -345,11 +336,38 @@ async fn what_was_accepted_and_cannot_be_applied_is_a_dead_letter_that_can_be_re
     assert_eq!(world.insist("b", r#"{"sku":"bolt","qty":1}"#).await.status, StatusCode::ACCEPTED);
     eventually("the letter", async || world.number("SELECT COUNT(*) FROM oncebox_dead").await == 1).await;
     eventually("the other one", async || world.number("SELECT COUNT(*) FROM ledger").await == 1).await;
-    sqlx::query("INSERT INTO stock VALUES ('nut', 10)").execute(&world.pool).await.unwrap();
-    Answer::of(world.folder.path(), ["dead", "replay", "--all"]).exits(0);
+    sqlx::query("INSERT INTO stock VALUES ('nut', 10)").execute(&world.folder.pool).await.unwrap();
+    world.folder.oncebox(&["dead", "replay", "--all"]).exits(0);
     assert_eq!(world.number("SELECT on_hand FROM stock WHERE sku = 'nut'").await, 9);
     eventually("nothing waits", async || world.number("SELECT COUNT(*) FROM oncebox_outbox").await == 0)
         .await;
+}
+
+/// Its sender has gone when it is found out: the counters and the log say it.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_body_under_a_used_id_is_accepted_and_later_told_from_a_copy() {
+    let accept = r#"path = "/in/orders", mode = "accept""#;
+    let world = World::with(accept, "[outbox]\nrelay = true").await;
+    let daemon = world.run();
+    for qty in [1, 2, 1] {
+        let body = format!(r#"{{"sku":"bolt","qty":{qty}}}"#);
+        assert_eq!(world.insist("a", &body).await.status, StatusCode::ACCEPTED);
+        // Messages without a key have no order: the one that comes first has to be the first.
+        let applied = async || world.number("SELECT on_hand FROM stock").await == 999_999;
+        eventually("the first is applied", applied).await;
+    }
+    eventually("all three are counted", async || {
+        let metrics = Request::get(format!("http://{}/metrics", world.address));
+        let metrics = world.request(metrics, "").await.unwrap().body;
+        let counted = |outcome: &str| {
+            metrics
+                .contains(&format!("oncebox_messages_total{{consumer=\"orders\",outcome=\"{outcome}\"}} 1\n"))
+        };
+        ["applied", "differs", "duplicate"].into_iter().all(counted)
+    })
+    .await;
+    assert_eq!(world.number("SELECT on_hand FROM stock").await, 999_999);
+    assert!(daemon.log().contains("the id was used for another message"), "{}", daemon.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,72 +10,33 @@ mod daemon;
 #[path = "support/endpoint.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod endpoint;
+#[path = "support/folder.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod folder;
+#[path = "support/waiting.rs"]
+mod waiting;
 
-use std::time::{Duration, Instant};
-
-use command::Answer;
-use daemon::Daemon;
 use endpoint::{Endpoint, Reply};
+use folder::Folder;
 use serde_json::{Value, json};
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
-use tempfile::TempDir;
+use waiting::eventually;
 
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(90);
-    while !holds().await {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+/// With these sections of the configuration.
+async fn outbox_with(sections: &str) -> Folder {
+    let store = "[store]\nurl = \"sqlite://test.sqlite\"\n[http]\nlisten = \"127.0.0.1:0\"\n";
+    Folder::new(&format!("{store}{sections}")).await
 }
 
-/// A folder with a configuration and a migrated SQLite file.
-struct World {
-    folder: TempDir,
-    pool: SqlitePool,
+/// With a relay whose only webhook takes `invoice.*`.
+async fn outbox_with_webhook(url: &str, more: &str) -> Folder {
+    let webhook = format!("[[webhook]]\ntopics = [\"invoice.*\"]\nurl = \"{url}\"\nsecret = \"canary\"\n");
+    outbox_with(&format!("[outbox]\nrelay = true\n{more}\n{webhook}")).await
 }
 
-impl World {
-    async fn new(sections: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let text =
-            format!("[store]\nurl = \"sqlite://test.sqlite\"\n[http]\nlisten = \"127.0.0.1:0\"\n{sections}");
-        std::fs::write(folder.path().join("oncebox.toml"), text).unwrap();
-        Answer::of(folder.path(), ["migrate"]).exits(0);
-        let options = SqliteConnectOptions::new().filename(folder.path().join("test.sqlite"));
-        let pool = SqlitePool::connect_with(options.busy_timeout(Duration::from_secs(30))).await.unwrap();
-        Self { folder, pool }
-    }
-
-    /// With a relay whose only webhook takes `invoice.*`.
-    async fn with_webhook(url: &str, more: &str) -> Self {
-        let relay = format!("[outbox]\nrelay = true\n{more}\n");
-        Self::new(&format!(
-            "{relay}[[webhook]]\ntopics = [\"invoice.*\"]\nurl = \"{url}\"\nsecret = \"canary\"\n"
-        ))
-        .await
-    }
-
-    async fn execute(&self, sql: &'static str) {
-        sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
-    }
-
-    fn oncebox(&self, arguments: &[&str]) -> Answer {
-        Answer::of(self.folder.path(), arguments)
-    }
-
-    fn json(&self, arguments: &[&str], code: i32) -> Value {
-        self.oncebox(&[arguments, &["--output", "json"]].concat()).exits(code).json()
-    }
-
-    /// The numbers of what a command lists.
-    fn listed(&self, arguments: &[&str], code: i32) -> Vec<i64> {
-        let listed = self.json(arguments, code);
-        listed.as_array().unwrap().iter().map(|event| event["seq"].as_i64().unwrap()).collect()
-    }
-
-    fn run(&self) -> Daemon {
-        Daemon::start(self.folder.path(), "daemon", &[], &[])
-    }
+/// The numbers of what a command lists.
+fn listed(world: &Folder, arguments: &[&str], code: i32) -> Vec<i64> {
+    let listed = world.json(arguments, code);
+    listed.as_array().unwrap().iter().map(|event| event["number"].as_i64().unwrap()).collect()
 }
 
 /// Events 1 to 5: pending, pending, held, parked, published.
@@ -93,26 +54,27 @@ const IN_EVERY_STATE: &str = r#"
 
 #[tokio::test]
 async fn events_are_found_by_number_and_by_filter() {
-    let world = World::new("").await;
-    assert_eq!(world.json(&["outbox", "list"], 1), json!([]));
+    let world = outbox_with("").await;
+    assert_eq!(world.json(&["outbox", "list"], 0), json!([]));
+    assert_eq!(world.json(&["outbox", "list", "--topic", "t"], 1), json!([]));
     world.execute(IN_EVERY_STATE).await;
 
-    assert_eq!(world.listed(&["outbox", "list"], 0), [1, 2, 3, 4], "all that is not published");
-    assert_eq!(world.listed(&["outbox", "list", "--limit", "2"], 0), [1, 2]);
-    assert_eq!(world.listed(&["outbox", "list", "--limit", "2", "--after", "2"], 0), [3, 4]);
+    assert_eq!(listed(&world, &["outbox", "list"], 0), [1, 2, 3, 4], "all that is not published");
+    assert_eq!(listed(&world, &["outbox", "list", "--limit", "2"], 0), [1, 2]);
+    assert_eq!(listed(&world, &["outbox", "list", "--limit", "2", "--after", "2"], 0), [3, 4]);
     for (state, numbers) in [("pending", &[1, 2][..]), ("held", &[3]), ("parked", &[4]), ("published", &[5])]
     {
-        assert_eq!(world.listed(&["outbox", "list", "--state", state], 0), numbers, "{state}");
+        assert_eq!(listed(&world, &["outbox", "list", "--state", state], 0), numbers, "{state}");
     }
-    assert_eq!(world.listed(&["outbox", "list", "--topic", "stock.changed"], 0), [1, 2]);
-    assert_eq!(world.listed(&["outbox", "list", "--key", "A-1"], 0), [1, 3]);
-    assert_eq!(world.listed(&["outbox", "list", "--key", "A-1", "--topic", "invoice.mail"], 0), [3]);
+    assert_eq!(listed(&world, &["outbox", "list", "--topic", "stock.changed"], 0), [1, 2]);
+    assert_eq!(listed(&world, &["outbox", "list", "--key", "A-1"], 0), [1, 3]);
+    assert_eq!(listed(&world, &["outbox", "list", "--key", "A-1", "--topic", "invoice.mail"], 0), [3]);
     assert_eq!(
-        world.listed(&["outbox", "list", "4", "5"], 0),
+        listed(&world, &["outbox", "list", "4", "5"], 0),
         [4, 5],
         "what is named is shown, published or not"
     );
-    assert_eq!(world.listed(&["outbox", "list", "--topic", "nothing"], 1), [0_i64; 0]);
+    assert_eq!(listed(&world, &["outbox", "list", "--topic", "nothing"], 1), [0_i64; 0]);
 
     let event = world.json(&["outbox", "show", "1"], 0);
     for (field, value) in [
@@ -127,7 +89,7 @@ async fn events_are_found_by_number_and_by_filter() {
         assert_eq!(event[field], value, "{field} of {event:#}");
     }
     let id = event["id"].as_str().unwrap().to_owned();
-    assert_eq!(world.listed(&["outbox", "list", "--id", &id], 0), [1]);
+    assert_eq!(listed(&world, &["outbox", "list", "--id", &id], 0), [1]);
     let text = world.oncebox(&["outbox", "show", "3"]).exits(0).stdout;
     assert!(text.contains("held until 2100-01-01") && text.contains("error       away"), "{text}");
     let table = world.oncebox(&["outbox", "list"]).exits(0).stdout;
@@ -149,7 +111,7 @@ async fn events_are_found_by_number_and_by_filter() {
 
 #[tokio::test]
 async fn events_are_retried_and_dropped_on_purpose_only() {
-    let world = World::new("").await;
+    let world = outbox_with("").await;
     world.execute(IN_EVERY_STATE).await;
     world.oncebox(&["outbox", "retry"]).exits(2).says(&["say which events", "--all"]);
     world.oncebox(&["outbox", "drop"]).exits(2).says(&["say which events", "--all"]);
@@ -158,28 +120,28 @@ async fn events_are_retried_and_dropped_on_purpose_only() {
         .exits(2)
         .says(&["only parked, held and delayed"]);
 
-    assert_eq!(world.listed(&["outbox", "retry", "--all", "--dry-run"], 0), [3, 4]);
-    assert_eq!(world.listed(&["outbox", "drop", "--all", "--dry-run"], 0), [4]);
-    assert_eq!(world.listed(&["outbox", "drop", "--state", "pending", "--dry-run"], 0), [1, 2]);
-    assert_eq!(world.listed(&["outbox", "list"], 0), [1, 2, 3, 4], "a dry run changes nothing");
+    assert_eq!(listed(&world, &["outbox", "retry", "--all", "--dry-run"], 0), [3, 4]);
+    assert_eq!(listed(&world, &["outbox", "drop", "--all", "--dry-run"], 0), [4]);
+    assert_eq!(listed(&world, &["outbox", "drop", "--state", "pending", "--dry-run"], 0), [1, 2]);
+    assert_eq!(listed(&world, &["outbox", "list"], 0), [1, 2, 3, 4], "a dry run changes nothing");
 
     let nothing = world.oncebox(&["outbox", "drop", "1"]).exits(1).says(&["no parked event matches"]);
     assert!(nothing.stdout.contains("dropped 0 events"), "{nothing}");
     assert_eq!(world.json(&["outbox", "retry", "1", "5"], 1)["retried"], 0);
     assert_eq!(world.json(&["outbox", "retry", "--topic", "invoice.mail"], 0)["retried"], 2);
-    assert_eq!(world.listed(&["outbox", "list", "--state", "pending"], 0), [1, 2, 3, 4]);
+    assert_eq!(listed(&world, &["outbox", "list", "--state", "pending"], 0), [1, 2, 3, 4]);
     assert_eq!(world.json(&["outbox", "drop", "--all"], 1)["dropped"], 0, "nothing is parked any more");
     assert_eq!(world.json(&["outbox", "drop", "1", "--state", "pending"], 0)["dropped"], 1);
     assert!(
         world.oncebox(&["outbox", "drop", "--state", "pending"]).exits(0).stdout.contains("dropped 3 events")
     );
-    assert_eq!(world.listed(&["outbox", "list"], 1), [0_i64; 0]);
+    assert_eq!(listed(&world, &["outbox", "list"], 0), [0_i64; 0]);
 }
 
 /// More than a page, in one go.
 #[tokio::test]
 async fn many_events_are_changed_page_by_page() {
-    let world = World::new("").await;
+    let world = outbox_with("").await;
     world
         .execute(
             "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 450)
@@ -187,14 +149,14 @@ async fn many_events_are_changed_page_by_page() {
              SELECT 't', 'x', '2020-01-01T00:00:00.000Z', 'refused' FROM n",
         )
         .await;
-    assert_eq!(world.listed(&["outbox", "retry", "--all", "--dry-run"], 0).len(), 450);
+    assert_eq!(listed(&world, &["outbox", "retry", "--all", "--dry-run"], 0).len(), 450);
     assert_eq!(world.json(&["outbox", "retry", "--all"], 0)["retried"], 450);
     assert_eq!(world.json(&["outbox", "drop", "--state", "pending"], 0)["dropped"], 450);
 }
 
 #[tokio::test]
 async fn purge_removes_published_events() {
-    let world = World::new("[outbox]\nkeep = \"1d\"\n").await;
+    let world = outbox_with("[outbox]\nkeep = \"1d\"\n").await;
     world.execute(IN_EVERY_STATE).await;
     world
         .execute(
@@ -204,7 +166,7 @@ async fn purge_removes_published_events() {
     assert_eq!(world.json(&["purge", "--dry-run"], 0)["events"], 1);
     assert_eq!(world.json(&["purge"], 0)["events"], 1);
     assert_eq!(world.json(&["purge"], 0)["events"], 0);
-    assert_eq!(world.listed(&["outbox", "list", "--state", "published"], 0), [6]);
+    assert_eq!(listed(&world, &["outbox", "list", "--state", "published"], 0), [6]);
     assert!(world.oncebox(&["purge"]).exits(0).stdout.contains("0 published events"));
 }
 
@@ -212,7 +174,7 @@ async fn purge_removes_published_events() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_of_another_process_reaches_a_webhook() {
     let receiver = Endpoint::start(|_, _| Reply::Status(200)).await;
-    let world = World::with_webhook(&receiver.url(), "source = \"/erp\"").await;
+    let world = outbox_with_webhook(&receiver.url(), "source = \"/erp\"").await;
     let daemon = world.run();
     daemon.ready().await;
     assert_eq!(daemon.metric("oncebox_relay_published_total").await, Some(0.0));
@@ -243,7 +205,7 @@ async fn an_event_of_another_process_reaches_a_webhook() {
     assert_eq!(code, 200, "{health:#}");
     let log = daemon.stop();
     assert!(!log.contains("canary"), "{log}");
-    assert_eq!(world.listed(&["outbox", "list"], 1), [0_i64; 0], "it is removed");
+    assert_eq!(listed(&world, &["outbox", "list"], 0), [0_i64; 0], "it is removed");
     let status = world.json(&["status"], 0)["outbox"].clone();
     assert!(status["shards"].as_array().unwrap().iter().all(|s| s["owner"].is_null()), "{status:#}");
 }
@@ -251,12 +213,12 @@ async fn an_event_of_another_process_reaches_a_webhook() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_nowhere_to_go_is_parked_and_can_be_dropped() {
     let receiver = Endpoint::start(|_, _| Reply::Status(200)).await;
-    let world = World::with_webhook(&receiver.url(), "").await;
+    let world = outbox_with_webhook(&receiver.url(), "").await;
     world.execute("INSERT INTO oncebox_outbox (topic, payload) VALUES ('stock.changed', 'x')").await;
     let daemon = world.run();
     let parked = async || !world.json(&["outbox", "list"], 0)[0]["error"].is_null();
     eventually("it is parked", parked).await;
-    assert_eq!(world.listed(&["outbox", "list", "--state", "parked"], 0), [1]);
+    assert_eq!(listed(&world, &["outbox", "list", "--state", "parked"], 0), [1]);
     daemon.stop();
     assert_eq!(world.json(&["outbox", "drop", "--all"], 0)["dropped"], 1);
     assert!(receiver.requests().is_empty());
@@ -266,7 +228,7 @@ async fn what_has_nowhere_to_go_is_parked_and_can_be_dropped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_waits_too_long_turns_health_red() {
     // Nobody listens there.
-    let world = World::with_webhook("http://127.0.0.1:1/", "max_age = \"1s\"").await;
+    let world = outbox_with_webhook("http://127.0.0.1:1/", "max_age = \"1s\"").await;
     let daemon = world.run();
     daemon.ready().await;
     let alarm = async || {
@@ -296,7 +258,7 @@ async fn an_event_that_waits_too_long_turns_health_red() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delayed_event_waits_without_an_alarm() {
     let receiver = Endpoint::start(|_, _| Reply::Status(200)).await;
-    let world = World::with_webhook(&receiver.url(), "max_age = \"1s\"").await;
+    let world = outbox_with_webhook(&receiver.url(), "max_age = \"1s\"").await;
     world
         .execute(
             "INSERT INTO oncebox_outbox (topic, key, payload, created_at, deliver_at) VALUES
@@ -316,8 +278,8 @@ async fn a_delayed_event_waits_without_an_alarm() {
     assert_eq!(status["oldest_seconds"], Value::Null);
     let table = world.oncebox(&["outbox", "list"]).exits(0).stdout;
     assert!(table.contains("delayed until 2999-01-01"), "{table}");
-    assert_eq!(world.listed(&["outbox", "list", "--state", "delayed"], 0), [1]);
-    assert_eq!(world.json(&["outbox", "show", "1"], 0)["deliver_at"], json!("2999-01-01 00:00:00Z"));
+    assert_eq!(listed(&world, &["outbox", "list", "--state", "delayed"], 0), [1]);
+    assert_eq!(world.json(&["outbox", "show", "1"], 0)["deliver_at"], json!("2999-01-01T00:00:00Z"));
 
     world.oncebox(&["outbox", "retry", "1"]).exits(1).says(&["no parked or held event matches"]);
     assert_eq!(receiver.requests().len(), 1);
@@ -331,7 +293,7 @@ async fn a_delayed_event_waits_without_an_alarm() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_whose_time_is_over_is_parked() {
     let receiver = Endpoint::start(|_, _| Reply::Status(200)).await;
-    let world = World::with_webhook(&receiver.url(), "").await;
+    let world = outbox_with_webhook(&receiver.url(), "").await;
     world
         .execute(
             r#"INSERT INTO oncebox_outbox (topic, key, payload, headers) VALUES
@@ -342,7 +304,7 @@ async fn an_event_whose_time_is_over_is_parked() {
     let daemon = world.run();
     eventually("the other one arrives", async || !receiver.requests().is_empty()).await;
     assert_eq!(receiver.requests()[0].header("ce-expirytime"), "2999-01-01T00:00:00Z");
-    eventually("it is published", async || world.listed(&["outbox", "list"], 0) == [1]).await;
+    eventually("it is published", async || listed(&world, &["outbox", "list"], 0) == [1]).await;
     daemon.stop();
     let parked = world.json(&["outbox", "show", "1"], 0);
     assert_eq!(parked["state"], json!("parked"));
@@ -359,7 +321,7 @@ async fn a_sweep_emits_each_row_once() {
         )
     };
     // Neither a relay nor Kafka is needed.
-    let world = World::new(&sweep("SELECT id, customer FROM invoice")).await;
+    let world = outbox_with(&sweep("SELECT id, customer FROM invoice")).await;
     world.oncebox(&["run"]).exits(3).says(&["sweep due", "invoice"]);
     let found = world.json(&["check"], 1);
     let line = found.as_array().unwrap().iter().find(|f| f["subject"] == "sweep due").unwrap().clone();
@@ -387,12 +349,13 @@ async fn a_sweep_emits_each_row_once() {
 async fn check_looks_at_webhooks() {
     let relay = "[outbox]\nrelay = true\n";
     let webhook = |topics: &str, more: &str| format!("[[webhook]]\ntopics = [\"{topics}\"]\n{more}\n");
-    let world = World::new(
+    let world = outbox_with(
         &[
             relay,
             &webhook("a", "url = \"http://u:canary@192.0.2.1/?token=canary\"\nsecret = \"canary\""),
             &webhook("b", "url = \"http://127.0.0.1:1/\""),
             &webhook("c", "url = \"http://127.0.0.1:1/\"\nsecret = \"s\""),
+            &webhook("c", "url = \"http://127.0.0.1:1/\"\nsecret = \"s\"\nname = \"crm\"\ncopy = true"),
             &webhook("d", "url = \"http://127.0.0.1:1/\"\nheaders = { \"content-length\" = \"1\" }"),
         ]
         .concat(),
@@ -411,11 +374,36 @@ async fn check_looks_at_webhooks() {
         ("webhook a", "warning", "http://192.0.2.1 gets the events unencrypted"),
         ("webhook b", "warning", "set `secret`"),
         ("webhook c", "ok", "signed"),
+        ("webhook crm (c)", "ok", "copies go to http://127.0.0.1:1, signed"),
         ("webhook d", "error", "content-length"),
     ];
     for (subject, level, word) in expected {
         let (found_level, detail) = of(subject);
         assert!(found_level == level && detail.contains(word), "{subject}: {found_level} {detail}");
     }
-    world.oncebox(&["run"]).exits(3).says(&["webhook[3] (http://127.0.0.1:1)", "content-length"]);
+    world.oncebox(&["run"]).exits(3).says(&["webhook[4] (http://127.0.0.1:1)", "content-length"]);
+}
+
+/// Bytes that are no text come out as they went in.
+#[tokio::test]
+async fn bytes_of_an_event_are_not_lost() {
+    let world = outbox_with("").await;
+    world
+        .execute("INSERT INTO oncebox_outbox (topic, key, payload) VALUES ('t', x'00FF01', x'00FF01')")
+        .await;
+    for event in [world.json(&["outbox", "show", "1"], 0), world.json(&["outbox", "list"], 0)[0].clone()] {
+        for part in ["key", "payload"] {
+            assert_eq!(
+                (&event[part], &event[format!("{part}_base64")]),
+                (&json!(null), &json!("AP8B")),
+                "{event:#}"
+            );
+        }
+    }
+    let text = world.oncebox(&["outbox", "show", "1"]).exits(0).stdout;
+    assert!(text.contains("0x00ff01 (3 bytes, not UTF-8)"), "{text}");
+    let raw = command::oncebox(world.path()).args(["outbox", "show", "1", "--raw"]).output().unwrap();
+    assert_eq!((raw.status.code(), raw.stdout.as_slice()), (Some(0), &[0x00, 0xff, 0x01][..]));
+    world.execute("INSERT INTO oncebox_outbox (topic) VALUES ('t')").await;
+    world.oncebox(&["outbox", "show", "2", "--raw"]).exits(1).says(&["no payload"]);
 }

@@ -9,12 +9,24 @@ pub(super) enum ExpandError {
     Unset(String),
     /// `${` that is not followed by a name and `}`.
     Malformed,
+    /// The variable stands for the host of a URL, and holds what ends a host.
+    NotAHost(String),
 }
 
-/// Replaces `${NAME}` by what `env` gives for it; `$${` stands for a literal `${`. What comes out is not expanded again.
+/// What becomes of the value of a variable, given where in the text its `${` is, and its name.
+pub(super) type Fit<'f> = dyn Fn(usize, &str, String) -> Result<String, ExpandError> + 'f;
+
+/// The value as it is.
+pub(super) fn as_it_is(_at: usize, _name: &str, value: String) -> Result<String, ExpandError> {
+    Ok(value)
+}
+
+/// Replaces `${NAME}` by what `env` gives for it, made fit for its place; `$${` stands for a literal `${`. What comes out is not
+/// expanded again.
 pub(super) fn expand<'t>(
     text: &'t str,
     env: &dyn Fn(&str) -> Option<String>,
+    fit: &Fit<'_>,
 ) -> Result<Cow<'t, str>, ExpandError> {
     if !text.contains("${") {
         return Ok(Cow::Borrowed(text));
@@ -34,7 +46,8 @@ pub(super) fn expand<'t>(
         if !is_name(name) {
             return Err(ExpandError::Malformed);
         }
-        expanded.push_str(&env(name).ok_or_else(|| ExpandError::Unset(name.to_owned()))?);
+        let value = env(name).ok_or_else(|| ExpandError::Unset(name.to_owned()))?;
+        expanded.push_str(&fit(text.len() - from_dollar.len(), name, value)?);
         rest = after;
     }
     expanded.push_str(rest);
@@ -68,11 +81,11 @@ mod tests {
             ("$${HOST}${HOST}", "${HOST}db"),
             ("${TRICKY}", "${HOST}"),
         ] {
-            assert_eq!(expand(text, &env), Ok(expected.into()), "{text}");
+            assert_eq!(expand(text, &env, &as_it_is), Ok(expected.into()), "{text}");
         }
-        assert_eq!(expand("x${NOPE}", &env), Err(ExpandError::Unset("NOPE".to_owned())));
+        assert_eq!(expand("x${NOPE}", &env, &as_it_is), Err(ExpandError::Unset("NOPE".to_owned())));
         for text in ["${", "${}", "${A B}", "${1A}", "x ${HOST"] {
-            assert_eq!(expand(text, &env), Err(ExpandError::Malformed), "{text}");
+            assert_eq!(expand(text, &env, &as_it_is), Err(ExpandError::Malformed), "{text}");
         }
     }
 }

@@ -11,6 +11,7 @@ use oncebox_sql::PayloadKind;
 
 use super::adopt;
 use super::bounds::{self, duration};
+use super::filter::{self, FilterConfig};
 use super::handler::{self, HandlerConfig};
 use super::reader::{Entry, Place, Section};
 use super::source::{self, Offered, SourceConfig};
@@ -25,10 +26,14 @@ pub struct InboxConfig {
     pub source: SourceConfig,
     /// `id` (required; a list, if several values are the id together) and `tenant` (optional): where they are in a message.
     pub identity: Identity,
+    /// `where`: which messages are wanted; all without it.
+    pub filter: Option<FilterConfig>,
     /// `batch`: how large a transaction may grow.
     pub batch: BatchBounds,
     /// `lanes`: how many keys of one partition are worked on side by side, 1 to 64.
     pub lanes: usize,
+    /// `max_connections`: how many of the store's it may use at once. See [`Config::connections`](crate::Config::connections).
+    pub max_connections: Option<u32>,
     /// `retry`: how often and how fast.
     pub retry: RetryPolicy,
     /// `crash_limit`: starts without progress before messages are run one at a time, to find the one that kills the
@@ -50,7 +55,7 @@ pub(super) fn read<'c, 'a>(
     mut section: Section<'c, 'a>,
     store: Option<StoreKind>,
     adopted: Option<&Adopt>,
-    offered: Offered,
+    offered: &mut Offered<'_, 'c, 'a>,
     taken: &mut Taken<'c, 'a>,
 ) -> Option<InboxConfig> {
     let default = Settings::default();
@@ -75,9 +80,12 @@ pub(super) fn read<'c, 'a>(
         }
         selector_of(&e, source.as_ref()).map(Some)
     });
+    let filter = section.or("where", None, |e| filter::read(e.into_section()?, source.as_ref()).map(Some));
     let batch = section.or("batch", default.batch, |e| Some(bounds::batch(e.into_section()?, default.batch)));
     let lanes = section
         .or("lanes", default.lanes, |e| e.integer(&(1..=64)).and_then(|lanes| usize::try_from(lanes).ok()));
+    let max_connections =
+        section.or("max_connections", None, |e| e.integer(&(1..=1000)).map(|most| u32::try_from(most).ok()));
     // Who sends a request tries again by itself.
     let takes_requests = source.as_ref().is_some_and(SourceConfig::sender_waits);
     let retry_default =
@@ -112,8 +120,10 @@ pub(super) fn read<'c, 'a>(
         consumer,
         source: source?,
         identity: Identity::new(id?, tenant),
+        filter,
         batch,
         lanes,
+        max_connections,
         retry,
         crash_limit,
         payload,
@@ -128,7 +138,8 @@ pub(super) fn read<'c, 'a>(
 #[derive(Default)]
 pub(super) struct Taken<'c, 'a> {
     consumers: Vec<ConsumerName>,
-    pub(super) groups: Vec<String>,
+    /// Each with its cluster.
+    pub(super) groups: Vec<(Option<String>, String)>,
     pub(super) queues: Vec<String>,
     pub(super) paths: Vec<String>,
     /// Where it says that requests are accepted, to be applied later.
@@ -159,7 +170,7 @@ fn consumer(entry: &Entry<'_, '_>) -> Option<ConsumerName> {
 }
 
 /// A selector that can find something in the messages of this source.
-fn selector_of(entry: &Entry<'_, '_>, source: Option<&SourceConfig>) -> Option<Selector> {
+pub(super) fn selector_of(entry: &Entry<'_, '_>, source: Option<&SourceConfig>) -> Option<Selector> {
     let selector = selector(entry)?;
     if let Some((why, fix)) = source.and_then(|source| source.refuses(&selector)) {
         entry.report(why, fix);

@@ -5,10 +5,15 @@
 
 mod adopt;
 mod bounds;
+mod changes;
+mod connections;
 mod expand;
+mod filter;
 mod handler;
+mod http;
 mod inbox;
 mod kafka;
+mod log;
 mod operations;
 mod outbox;
 mod problem;
@@ -22,26 +27,34 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod units;
+mod url_text;
 mod webhook;
 
+use connections::Places;
+use kafka::Clusters;
 use outbox::Sinks;
 use reader::{Context, Entry, Section};
 use source::Offered;
 
+pub use changes::changed_keys;
+pub use connections::Connections;
+pub use filter::FilterConfig;
 pub use handler::HandlerConfig;
+pub use http::{HttpAuthConfig, HttpConfig, HttpProxyConfig, PayloadsConfig, is_remote};
 pub use inbox::InboxConfig;
-pub use kafka::KafkaConfig;
+pub use kafka::{KafkaClusters, KafkaConfig, cluster_heading};
+pub use log::LogConfig;
 pub use operations::Operations;
 pub use outbox::{OutboxConfig, RouteConfig};
 pub use problem::{Problem, Problems};
 pub use rabbitmq::RabbitmqConfig;
-pub use service::{HttpConfig, PurgeConfig};
+pub use service::{LimitsConfig, PurgeConfig};
 pub use source::{
     HandshakeConfig, HttpInbox, HttpMode, KafkaInbox, RabbitmqInbox, RetentionCheck, SecretsConfig,
     SourceConfig, VerifyConfig, VerifyScheme,
 };
 pub use store::{PartitionReceipts, StoreConfig, StoreKind};
-pub use surroundings::{OperationProblem, OperationUse, RefusedProperty, Surroundings};
+pub use surroundings::{CheckTogether, OperationProblem, OperationUse, RefusedProperty, Surroundings};
 pub use sweep::SweepConfig;
 pub use webhook::{WebhookConfig, WebhookUrl};
 
@@ -53,14 +66,19 @@ pub const TEMPLATE: &str = include_str!("template.toml");
 pub struct Config {
     /// `[store]`: the database. Required.
     pub store: StoreConfig,
-    /// `[kafka]`: where messages come from and events go. Present when an inbox has topics, or a relay no other sink.
-    pub kafka: Option<KafkaConfig>,
+    /// `[kafka]` and `[kafka.NAME]`: where messages come from and events go. Not empty when an inbox has topics, or a relay no
+    /// other sink.
+    pub kafka: KafkaClusters,
     /// `[rabbitmq]`: where messages come from. Present when an inbox has a queue.
     pub rabbitmq: Option<RabbitmqConfig>,
-    /// `[http]`: health and metrics, if wanted.
+    /// `[http]`: health, metrics and the dashboard, if wanted.
     pub http: Option<HttpConfig>,
+    /// `[log]`: what `oncebox run` says of itself.
+    pub log: LogConfig,
     /// `[[inbox]]`: the consumers.
     pub inboxes: Vec<InboxConfig>,
+    /// `[limits]`: what the process may use.
+    pub limits: LimitsConfig,
     /// `[purge]`: removing old receipts.
     pub purge: PurgeConfig,
     /// `[outbox]`: publishing events.
@@ -103,21 +121,25 @@ impl Config {
     }
 }
 
+/// What a share of the store's connections is called, and the whole of them.
+const SHARE: &str = "max_connections";
+
 fn read(mut root: Section<'_, '_>) -> Option<Config> {
-    let store = root
-        .required("store", "it is missing", "add [store] with the `url` of the database")
-        .and_then(Entry::into_section)
-        .and_then(store::read);
-    let kafka = root.optional("kafka");
-    let has_kafka = kafka.is_some();
-    let kafka = kafka.and_then(Entry::into_section).and_then(kafka::read);
+    let store = root.required("store", "it is missing", "add [store] with the `url` of the database");
+    let mut places = Places { pool: store.as_ref().and_then(|e| e.place_of(SHARE)), ..Places::default() };
+    let store = store.and_then(Entry::into_section).and_then(store::read);
+    let kafka = root.optional("kafka").and_then(Entry::into_section);
+    let mut kafka = kafka.map_or_else(Clusters::none, kafka::read);
     let rabbitmq = root.optional("rabbitmq");
     let has_rabbitmq = rabbitmq.is_some();
     let rabbitmq = rabbitmq.and_then(Entry::into_section).and_then(rabbitmq::read);
-    let http = root.optional("http").and_then(Entry::into_section).map(service::read_http);
-    let offered = Offered { kafka: has_kafka, rabbitmq: has_rabbitmq, http: service::reach(http) };
+    let http = root.optional("http").and_then(Entry::into_section).map(http::read);
+    let mut offered = Offered { kafka: &mut kafka, rabbitmq: has_rabbitmq, http: http::reach(http.as_ref()) };
+    let log = root.or("log", LogConfig::default(), |e| e.into_section().map(log::read));
     let purge = root.or("purge", PurgeConfig::default(), |e| e.into_section().map(service::read_purge));
+    let limits = root.or("limits", LimitsConfig::default(), |e| e.into_section().map(service::read_limits));
     let inboxes = items(&mut root, "inbox", "[[inbox]], with two brackets");
+    places.shares = inboxes.iter().filter_map(|entry| entry.place_of(SHARE)).collect();
     let webhooks = items(&mut root, "webhook", "[[webhook]], with two brackets");
     let sweeps = items(&mut root, "sweep", "[[sweep]], with two brackets");
     let first_webhook = webhooks.first().map(|first| first.place());
@@ -129,20 +151,25 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
     let mut taken = inbox::Taken::default();
     let inboxes = inboxes
         .into_iter()
-        .filter_map(|entry| inbox::read(entry.into_section()?, kind, adopt, offered, &mut taken))
+        .filter_map(|entry| inbox::read(entry.into_section()?, kind, adopt, &mut offered, &mut taken))
         .collect();
     let accepted = taken.accepts;
-    let sinks = Sinks {
-        kafka: has_kafka,
+    let read_with_more: Vec<_> = taken.groups.into_iter().map(|(cluster, _)| cluster).collect();
+    let mut sinks = Sinks {
+        kafka: &mut kafka,
         rabbitmq: has_rabbitmq,
         webhooks: !webhooks.is_empty(),
         accepts: !accepted.is_empty(),
     };
-    let mut taken = Vec::new();
-    let webhooks =
-        webhooks.into_iter().filter_map(|entry| webhook::read(entry.into_section()?, &mut taken)).collect();
-    let outbox = root
-        .or("outbox", OutboxConfig::default(), |e| Some(outbox::read(e.into_section()?, sinks, &mut taken)));
+    let (mut taken, mut names) = (Vec::new(), Vec::new());
+    let webhooks = webhooks
+        .into_iter()
+        .filter_map(|entry| webhook::read(entry.into_section()?, &mut taken, &mut names))
+        .collect();
+    let outbox = root.or("outbox", OutboxConfig::default(), |e| {
+        places.shares.extend(e.place_of(SHARE));
+        Some(outbox::read(e.into_section()?, &mut sinks, &mut taken))
+    });
     if !outbox.relay {
         for place in &accepted {
             place.report(
@@ -158,7 +185,22 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
     let sweeps =
         sweeps.into_iter().filter_map(|entry| sweep::read(entry.into_section()?, kind, &mut taken)).collect();
     root.finish();
-    Some(Config { store: store?, kafka, rabbitmq, http, inboxes, purge, outbox, webhooks, sweeps })
+    let kafka = kafka.finish(&read_with_more);
+    let config = Config {
+        store: store?,
+        kafka,
+        rabbitmq,
+        http,
+        log,
+        inboxes,
+        limits,
+        purge,
+        outbox,
+        webhooks,
+        sweeps,
+    };
+    connections::check(&config, &places);
+    Some(config)
 }
 
 /// The tables of an array of tables.

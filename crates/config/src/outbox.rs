@@ -6,6 +6,8 @@ use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::RelaySettings;
 
 use super::bounds::{self, duration, duration_within};
+use super::connections::RELAY_LEAST;
+use super::kafka::Clusters;
 use super::reader::{Entry, Section};
 use super::webhook;
 
@@ -17,6 +19,8 @@ pub struct OutboxConfig {
     pub relay: bool,
     /// `exchange`: of `[rabbitmq]`, for what no webhook and no route takes. Default: that goes to `[kafka]`.
     pub exchange: Option<String>,
+    /// `kafka`: the cluster of `[kafka.NAME]` that events go to. Default: the one of `[kafka]`.
+    pub cluster: Option<String>,
     /// `[[outbox.route]]`: exchanges of `[rabbitmq]` for the events of some topics.
     pub routes: Vec<RouteConfig>,
     /// `keep`: how long published events stay; `0s` deletes them at once.
@@ -29,6 +33,9 @@ pub struct OutboxConfig {
     pub max_age: Duration,
     /// `batch`: how much the relay reads at once.
     pub batch: BatchBounds,
+    /// `max_connections`: how many of the store's the relay may use at once, at least two. See
+    /// [`Config::connections`](crate::Config::connections).
+    pub max_connections: Option<u32>,
 }
 
 /// `[[outbox.route]]`: where in RabbitMQ the events of some topics go.
@@ -48,20 +55,21 @@ impl Default for OutboxConfig {
         Self {
             relay: false,
             exchange: None,
+            cluster: None,
             routes: Vec::new(),
             keep,
             source,
             lease,
             max_age: Duration::from_secs(5 * 60),
             batch,
+            max_connections: None,
         }
     }
 }
 
 /// What the other sections of the file offer to publish to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sinks {
-    pub(super) kafka: bool,
+pub(super) struct Sinks<'o, 'c, 'a> {
+    pub(super) kafka: &'o mut Clusters<'c, 'a>,
     pub(super) rabbitmq: bool,
     pub(super) webhooks: bool,
     /// An inbox gets what it accepted from the relay.
@@ -69,7 +77,11 @@ pub(super) struct Sinks {
 }
 
 /// `taken` holds the patterns of webhooks.
-pub(super) fn read(mut section: Section<'_, '_>, sinks: Sinks, taken: &mut Vec<String>) -> OutboxConfig {
+pub(super) fn read(
+    mut section: Section<'_, '_>,
+    sinks: &mut Sinks<'_, '_, '_>,
+    taken: &mut Vec<String>,
+) -> OutboxConfig {
     let default = OutboxConfig::default();
     let no_broker = |entry: &Entry<'_, '_>| {
         if !sinks.rabbitmq {
@@ -90,25 +102,51 @@ pub(super) fn read(mut section: Section<'_, '_>, sinks: Sinks, taken: &mut Vec<S
             route(entry.into_section()?, taken)
         })
         .collect();
-    let has_sink = sinks.kafka || sinks.webhooks || sinks.accepts || exchange.is_some() || !routes.is_empty();
+    let (cluster, has_cluster) = cluster(&mut section, exchange.is_some(), sinks.kafka);
+    let has_sink = has_cluster || sinks.webhooks || sinks.accepts || exchange.is_some() || !routes.is_empty();
     let relay = section.or("relay", default.relay, |entry| {
         let relay = entry.boolean()?;
         if relay && !has_sink {
-            entry.report(
-                "the relay has nothing to publish to",
-                "add [kafka] with `brokers`, an `exchange` of [rabbitmq], or a [[webhook]]",
-            );
+            let fix = if sinks.kafka.is_empty() {
+                "add [kafka] with `brokers`, an `exchange` of [rabbitmq], or a [[webhook]]"
+            } else {
+                "say which cluster, with `kafka`, or name an `exchange` of [rabbitmq], or add a [[webhook]]"
+            };
+            entry.report("the relay has nothing to publish to", fix);
         }
         Some(relay)
     });
+    if relay && has_cluster && exchange.is_none() {
+        sinks.kafka.note_use(cluster.as_deref());
+    }
     let keep = section.or("keep", default.keep, |e| duration(&e, Duration::ZERO));
     let source = section.or("source", default.source, |e| source(&e));
     let lease_limits = Duration::from_secs(2)..=Duration::from_secs(5 * 60);
     let lease = section.or("lease", default.lease, |e| duration_within(&e, lease_limits));
     let max_age = section.or("max_age", default.max_age, |e| duration(&e, Duration::from_secs(1)));
     let batch = section.or("batch", default.batch, |e| Some(bounds::batch(e.into_section()?, default.batch)));
+    let share = i64::from(RELAY_LEAST)..=1000;
+    let max_connections =
+        section.or("max_connections", None, |e| e.integer(&share).map(|most| u32::try_from(most).ok()));
     section.finish();
-    OutboxConfig { relay, exchange, routes, keep, source, lease, max_age, batch }
+    OutboxConfig { relay, exchange, cluster, routes, keep, source, lease, max_age, batch, max_connections }
+}
+
+/// Which cluster events go to, with or without a name, and whether there is one.
+fn cluster(
+    section: &mut Section<'_, '_>,
+    has_exchange: bool,
+    clusters: &Clusters<'_, '_>,
+) -> (Option<String>, bool) {
+    let Some(entry) = section.optional("kafka") else { return (None, clusters.unknown(None).is_none()) };
+    if has_exchange {
+        entry.report("`exchange` takes the events that nobody else takes", "keep one of them");
+    }
+    let name = entry.filled_text();
+    if let Some((message, fix)) = name.as_deref().and_then(|name| clusters.unknown(Some(name))) {
+        entry.report(message, fix);
+    }
+    (name, true)
 }
 
 fn route(mut section: Section<'_, '_>, taken: &mut Vec<String>) -> Option<RouteConfig> {

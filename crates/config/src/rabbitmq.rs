@@ -23,7 +23,7 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<RabbitmqConfig> {
 
 /// Reads the URLs without ever repeating them in a message: they hold a password.
 fn url(entry: &Entry<'_, '_>) -> Option<Secret> {
-    let text = entry.filled_text()?;
+    let text = entry.url_text(true)?;
     let is_amqp = |url: &str| {
         Url::parse(url.trim()).is_ok_and(|url| matches!(url.scheme(), "amqp" | "amqps") && url.has_host())
     };

@@ -3,15 +3,17 @@
 //! A getter that returns `None` has either found nothing or already reported why; the caller just goes on.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use oncebox_sql::suggest::nearest;
 use toml_span::value::{Key, Table, ValueInner};
 use toml_span::{ErrorKind, Value};
 
-use super::expand::{ExpandError, expand};
+use super::expand::{ExpandError, Fit, as_it_is, expand};
 use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
+use super::url_text;
 
 /// The file being read: its text for line numbers, its surroundings, and what went wrong so far.
 pub(super) struct Context<'a> {
@@ -29,9 +31,14 @@ impl<'a> Context<'a> {
         Problems::new(self.problems.into_inner())
     }
 
+    /// The line of a byte of the file.
+    fn line(&self, at: usize) -> usize {
+        1 + self.source.bytes().take(at).filter(|b| *b == b'\n').count()
+    }
+
     /// Reports a problem at a byte of the file.
     pub(super) fn report(&self, key: &str, at: usize, message: impl Into<String>, fix: impl Into<String>) {
-        let line = 1 + self.source.bytes().take(at).filter(|b| *b == b'\n').count();
+        let line = self.line(at);
         let problem = Problem { key: key.to_owned(), line, message: message.into(), fix: fix.into() };
         self.problems.borrow_mut().push(problem);
     }
@@ -105,6 +112,35 @@ impl<'c, 'a> Section<'c, 'a> {
             .collect()
     }
 
+    /// Whether the key is there.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// Says that these keys are known, whether they are there or not.
+    pub(super) fn know(&mut self, keys: &[&'static str]) {
+        self.known.extend(keys);
+    }
+
+    /// Takes the tables with free names: all but those of these names.
+    pub(super) fn take_tables(&mut self, but: &[&str]) -> Vec<(String, Entry<'c, 'a>)> {
+        let is_free =
+            |(key, value): &(&Key<'a>, &Value<'a>)| value.as_table().is_some() && !but.contains(&&*key.name);
+        let names: Vec<String> =
+            in_order(&self.table).into_iter().filter(is_free).map(|(key, _)| key.name.to_string()).collect();
+        let take = |name: String| {
+            let value = self.table.remove(name.as_str())?;
+            let path = step(&self.path, &name);
+            Some((name, Entry { cx: self.cx, path, value }))
+        };
+        names.into_iter().filter_map(take).collect()
+    }
+
+    /// Where it stands, for a problem that is seen only later.
+    pub(super) fn place(&self) -> Place<'c, 'a> {
+        Place { cx: self.cx, path: self.path.clone(), at: self.at }
+    }
+
     /// Reports a problem with the table as a whole.
     pub(super) fn report(&self, message: impl Into<String>, fix: impl Into<String>) {
         self.cx.report(&self.path, self.at, message, fix);
@@ -133,9 +169,24 @@ pub(super) struct Place<'c, 'a> {
     at: usize,
 }
 
-impl Place<'_, '_> {
+impl<'a> Place<'_, 'a> {
     pub(super) fn report(&self, message: impl Into<String>, fix: impl Into<String>) {
         self.cx.report(&self.path, self.at, message, fix);
+    }
+
+    /// Reports a problem with a key below, which may not be there.
+    pub(super) fn report_below(&self, key: &str, message: impl Into<String>, fix: impl Into<String>) {
+        self.cx.report(&format!("{}.{key}", self.path), self.at, message, fix);
+    }
+
+    pub(super) fn surroundings(&self) -> &'a Surroundings<'a> {
+        self.cx.surroundings
+    }
+}
+
+impl fmt::Display for Place<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in line {}", self.path, self.cx.line(self.at))
     }
 }
 
@@ -150,6 +201,12 @@ impl<'c, 'a> Entry<'c, 'a> {
     /// Where it stands, for a problem that is seen only later.
     pub(super) fn place(&self) -> Place<'c, 'a> {
         Place { cx: self.cx, path: self.path.clone(), at: self.at() }
+    }
+
+    /// Where a key of this table stands, if it is there.
+    pub(super) fn place_of(&self, key: &str) -> Option<Place<'c, 'a>> {
+        let value = self.value.as_table()?.get(key)?;
+        Some(Place { cx: self.cx, path: step(&self.path, key), at: value.span.start })
     }
 
     pub(super) fn surroundings(&self) -> &'a Surroundings<'a> {
@@ -196,14 +253,32 @@ impl<'c, 'a> Entry<'c, 'a> {
         self.text_as("a string")
     }
 
+    /// A URL that is not blank, or several separated by commas, with variables encoded for their place in it.
+    pub(super) fn url_text(&self, several: bool) -> Option<String> {
+        let written = self.value.as_str().unwrap_or_default();
+        let fit = |at: usize, name: &str, value| url_text::fit(written, several, at, name, value);
+        self.filled(self.expanded("a string", &fit)?)
+    }
+
     fn text_as(&self, expected: &str) -> Option<String> {
+        self.expanded(expected, &as_it_is)
+    }
+
+    fn expanded(&self, expected: &str, fit: &Fit<'_>) -> Option<String> {
         let Some(text) = self.value.as_str() else {
             return self.report_type(expected);
         };
-        match expand(text, self.cx.surroundings.env) {
+        match expand(text, self.cx.surroundings.env, fit) {
             Ok(text) => Some(text.into_owned()),
             Err(ExpandError::Unset(name)) => {
                 self.report(format!("the environment variable {name} is not set"), format!("set {name}"));
+                None
+            }
+            Err(ExpandError::NotAHost(name)) => {
+                self.report(
+                    format!("the variable {name} stands where the host of the URL is, and is not one"),
+                    "give the host alone, or the whole URL in one variable",
+                );
                 None
             }
             Err(ExpandError::Malformed) => {
@@ -218,7 +293,10 @@ impl<'c, 'a> Entry<'c, 'a> {
 
     /// A string that is not blank.
     pub(super) fn filled_text(&self) -> Option<String> {
-        let text = self.text()?;
+        self.filled(self.text()?)
+    }
+
+    fn filled(&self, text: String) -> Option<String> {
         if text.trim().is_empty() {
             self.report("this is empty", "give it a value or remove the key");
             return None;

@@ -7,6 +7,7 @@ mod rabbitmq;
 use oncebox_core::inbox::Selector;
 
 use super::inbox::Taken;
+use super::kafka::Clusters;
 use super::reader::Section;
 pub(super) use http::Reach;
 pub use http::{HandshakeConfig, HttpInbox, HttpMode, SecretsConfig, VerifyConfig, VerifyScheme};
@@ -70,9 +71,8 @@ impl SourceConfig {
 }
 
 /// What the other sections of the file offer to read from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Offered {
-    pub(super) kafka: bool,
+pub(super) struct Offered<'o, 'c, 'a> {
+    pub(super) kafka: &'o mut Clusters<'c, 'a>,
     pub(super) rabbitmq: bool,
     pub(super) http: Reach,
 }
@@ -81,7 +81,7 @@ pub(super) struct Offered {
 pub(super) fn read<'c, 'a>(
     section: &mut Section<'c, 'a>,
     consumer: Option<&str>,
-    offered: Offered,
+    offered: &mut Offered<'_, 'c, 'a>,
     taken: &mut Taken<'c, 'a>,
 ) -> Option<SourceConfig> {
     let (topics, queue, http) =

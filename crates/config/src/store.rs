@@ -1,25 +1,34 @@
 //! `[store]`: the database.
 
+mod parts;
+
+use std::time::Duration;
+
 use oncebox_core::inbox::Selector;
 use oncebox_core::secret::Secret;
 use oncebox_core::store::Adopt;
 
 use super::adopt;
+use super::bounds::duration_within;
 use super::inbox::selector;
 use super::reader::{Entry, Section};
+use parts::Parts;
 
 /// `[store]`: the database that holds receipts, positions, dead letters and what the handlers change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// `url`: where the database is. Required.
+    /// `url`: where the database is. Required, unless `kind`, `host` and so on say it.
     pub url: Secret,
     /// Which database the URL names.
     pub kind: StoreKind,
-    /// `max_connections`: the most connections oncebox opens. The default is the store's.
+    /// `max_connections`: the most connections that carry messages and events. The default is the store's, or what the inboxes
+    /// and the relay need, if that is more.
     pub max_connections: Option<u32>,
     /// `partition_receipts`: whether receipts are partitioned, so that purge can drop whole partitions. Default `none`;
     /// PostgreSQL only.
     pub partition_receipts: PartitionReceipts,
+    /// `old_transaction`: `check` and `status` warn of transactions that have been open for longer. Default ten minutes.
+    pub old_transaction: Duration,
     /// `[store.adopt]`: a table of the application that holds the receipts instead of oncebox's own.
     pub adopt: Option<Adopt>,
     /// `event_type`: where the type of a message is. Receipts then carry it, and when they were written. MongoDB only.
@@ -57,12 +66,25 @@ pub enum PartitionReceipts {
     Day,
 }
 
-const URL_FIX: &str = "write postgres://USER:PASSWORD@HOST/DATABASE, mysql://…, mongodb://HOST/DATABASE?replicaSet=NAME or sqlite://FILE";
+/// Longer than any transaction of a healthy application, shorter than what hurts.
+const OLD_TRANSACTION: Duration = Duration::from_secs(10 * 60);
+
+const URL_FIX: &str = "write postgres://USER:PASSWORD@HOST/DATABASE, mysql://…, mongodb://HOST/DATABASE?replicaSet=NAME or sqlite://FILE; or give kind, host, user, password and database";
 
 pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
-    let url = section
-        .required("url", "it is missing, so there is no database to keep receipts in", URL_FIX)
-        .and_then(|entry| url(&entry));
+    let written = section.optional("url");
+    let parts = Parts::take(&mut section);
+    let url = match &written {
+        Some(entry) => {
+            parts.refuse();
+            url(entry)
+        }
+        None if parts.is_empty() => {
+            section.report_key("url", "it is missing, so there is no database to keep receipts in", URL_FIX);
+            None
+        }
+        None => parts.into_url(&section),
+    };
     let max_connections =
         section.or("max_connections", None, |e| e.integer(&(1..=1000)).map(|most| u32::try_from(most).ok()));
     let partitions = section.optional("partition_receipts");
@@ -72,6 +94,8 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
     if let (Some(entry), Some(why), PartitionReceipts::Day) = (partitions, refused, partition_receipts) {
         entry.report(why, "remove the key or use a postgres:// store");
     }
+    let ages = Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 60 * 60);
+    let old_transaction = section.or("old_transaction", OLD_TRANSACTION, |e| duration_within(&e, ages));
     let adopted = section.optional("adopt");
     if let Some(entry) = adopted.as_ref().filter(|_| partition_receipts == PartitionReceipts::Day) {
         entry.report(
@@ -98,7 +122,7 @@ pub(super) fn read(mut section: Section<'_, '_>) -> Option<StoreConfig> {
     let event_type = event_type.and_then(|entry| selector(&entry));
     section.finish();
     let (url, kind) = url?;
-    Some(StoreConfig { url, kind, max_connections, partition_receipts, adopt, event_type })
+    Some(StoreConfig { url, kind, max_connections, partition_receipts, old_transaction, adopt, event_type })
 }
 
 /// Why receipts are not partitioned there.
@@ -117,7 +141,7 @@ fn without_partitions(kind: StoreKind) -> Option<&'static str> {
 
 /// Reads the URL without ever repeating it in a message: it may hold a password.
 fn url(entry: &Entry<'_, '_>) -> Option<(Secret, StoreKind)> {
-    let text = entry.filled_text()?;
+    let text = entry.url_text(false)?;
     let Some((scheme, rest)) = text.split_once("://") else {
         entry.report("this is not a database URL", URL_FIX);
         return None;

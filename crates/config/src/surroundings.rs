@@ -1,5 +1,6 @@
 //! What the reader of the file has to be told, because it belongs to others.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use oncebox_sql::{PayloadKind, Sql, StatementError};
@@ -18,9 +19,18 @@ pub struct Surroundings<'a> {
     pub check_operation: &'a dyn Fn(StoreKind, OperationUse, &str) -> Vec<OperationProblem>,
     /// What is wrong with the path of an inbox that takes requests.
     pub check_path: &'a dyn Fn(&str) -> Result<(), String>,
+    /// What is wrong with a filter of the log.
+    pub check_log: &'a dyn Fn(&str) -> Result<(), String>,
     /// Why a property of `[kafka.properties]` may not have this value, by its name and value.
     pub refused_property: &'a dyn Fn(&str, &str) -> Option<RefusedProperty>,
+    /// What is missing in a table of such properties, or does not go together, with the name of the property.
+    pub refused_together: &'a CheckTogether,
+    /// What is wrong with a pattern of topics: a regular expression that begins with `^`.
+    pub check_topic_pattern: &'a dyn Fn(&str) -> Result<(), String>,
 }
+
+/// Looks at a table of properties as a whole.
+pub type CheckTogether = dyn Fn(&BTreeMap<String, String>) -> Option<(String, RefusedProperty)>;
 
 /// Where an operation stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +54,13 @@ pub struct OperationProblem {
     pub fix: String,
 }
 
-/// Why a property may not be set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a property may not be set, or not to this value.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedProperty {
-    /// What depends on it.
-    pub why: &'static str,
+    /// What is wrong.
+    pub why: String,
+    /// What to do.
+    pub fix: String,
     /// The key of `oncebox.toml` that serves the purpose, if there is one.
     pub instead: Option<&'static str>,
 }
@@ -60,7 +72,10 @@ impl Default for Surroundings<'_> {
             check_dialect: &|_, _| Ok(()),
             check_operation: &|_, _, _| Vec::new(),
             check_path: &|_| Ok(()),
+            check_log: &|_| Ok(()),
             refused_property: &|_, _| None,
+            refused_together: &|_| None,
+            check_topic_pattern: &|_| Ok(()),
         }
     }
 }

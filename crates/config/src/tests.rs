@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad;
+mod connections;
 mod good;
 mod operations;

@@ -4,8 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use oncebox_core::inbox::RetryPolicy;
-use oncebox_core::outbox::KEEP_TRYING;
-use oncebox_core::outbox::MAX_TOPIC_BYTES;
+use oncebox_core::outbox::{KEEP_TRYING, MAX_TOPIC_BYTES, is_name_of_a_sink};
 use oncebox_core::secret::Secret;
 use url::{Host, Url};
 
@@ -15,6 +14,10 @@ use super::reader::{Entry, Section};
 /// `[[webhook]]`: where the events of some topics are posted to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookConfig {
+    /// `name`: what it is called. Required with `copy`: whose copies are whose is told by it.
+    pub name: Option<String>,
+    /// `copy`: it gets copies of the events of its topics, which go where they would go without it too. Default false: it takes them.
+    pub copy: bool,
     /// `topics`: names, or patterns in which `*` stands for anything. Required. The first webhook that fits takes an event.
     pub topics: Vec<String>,
     /// `url`: http or https. Required.
@@ -28,6 +31,10 @@ pub struct WebhookConfig {
     pub retry: RetryPolicy,
     /// `at_once`: how many requests are under way at once, 1 to 256. The default is the sink's.
     pub at_once: Option<usize>,
+    /// `park_on`: the statuses, 300 to 599, that say that this very event is wrong. The default is the sink's.
+    pub park_on: Option<Vec<u16>>,
+    /// `on_failure`: `park-key` parks the later events of a key behind one that is parked. Default `park`: they go on.
+    pub parks_keys: bool,
     /// `headers`: further headers of every request. Those that oncebox writes itself are refused when it starts.
     pub headers: Vec<(String, Secret)>,
 }
@@ -68,8 +75,22 @@ impl fmt::Debug for WebhookUrl {
     }
 }
 
-/// `taken` holds the patterns of the earlier webhooks.
-pub(super) fn read(mut section: Section<'_, '_>, taken: &mut Vec<String>) -> Option<WebhookConfig> {
+/// `taken` holds the patterns that the earlier webhooks take, `names` what they are called.
+pub(super) fn read(
+    mut section: Section<'_, '_>,
+    taken: &mut Vec<String>,
+    names: &mut Vec<String>,
+) -> Option<WebhookConfig> {
+    let copy = section.or("copy", false, |e| e.boolean());
+    let name = if copy {
+        section.required("name", "a webhook that gets copies needs a name", NAME_FIX)
+    } else {
+        section.optional("name")
+    };
+    let name = name.and_then(|entry| name_of(&entry, names));
+    // Who gets copies takes nothing away from others.
+    let mut copied = Vec::new();
+    let taken = if copy { &mut copied } else { taken };
     let topics =
         section.required("topics", "it is missing", TOPICS_FIX).and_then(|entry| topics(entry, taken));
     let url = section
@@ -81,9 +102,40 @@ pub(super) fn read(mut section: Section<'_, '_>, taken: &mut Vec<String>) -> Opt
     let retry = section.or("retry", KEEP_TRYING, |e| Some(bounds::retry(e.into_section()?, KEEP_TRYING)));
     let at_once =
         section.or("at_once", None, |e| e.integer(&(1..=256)).map(|requests| usize::try_from(requests).ok()));
+    let park_on = section.or("park_on", None, |e| Some(statuses(e)));
+    let parks_keys = section.or("on_failure", false, |e| e.choice(&[("park", false), ("park-key", true)]));
     let headers = section.or("headers", Vec::new(), |e| e.into_section().map(headers));
     section.finish();
-    Some(WebhookConfig { topics: topics?, url: url?, secret, timeout, retry, at_once, headers })
+    Some(WebhookConfig {
+        name,
+        copy,
+        topics: topics?,
+        url: url?,
+        secret,
+        timeout,
+        retry,
+        at_once,
+        park_on,
+        parks_keys,
+        headers,
+    })
+}
+
+const NAME_FIX: &str =
+    "write `name = \"crm\"`: 1 to 60 letters, digits, `_` and `-`, and not `main`; it should stay as it is";
+
+fn name_of(entry: &Entry<'_, '_>, names: &mut Vec<String>) -> Option<String> {
+    let name = entry.text()?;
+    if !is_name_of_a_sink(&name) {
+        entry.report("this is not a name for a webhook", NAME_FIX);
+        return None;
+    }
+    if names.contains(&name) {
+        entry.report(format!("another webhook is called {name} too"), "give each a name of its own");
+        return None;
+    }
+    names.push(name.clone());
+    Some(name)
 }
 
 pub(super) const TOPICS_FIX: &str = "name at least one topic or pattern, as in [\"invoice.*\"]";
@@ -119,7 +171,7 @@ fn is_pattern(text: &str) -> bool {
 
 /// Reads the URL without ever repeating it in a message: it may hold a token.
 fn url(entry: &Entry<'_, '_>) -> Option<WebhookUrl> {
-    let text = entry.filled_text()?;
+    let text = entry.url_text(false)?;
     match Url::parse(text.trim()) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Some(WebhookUrl(url)),
         _ => {
@@ -127,6 +179,20 @@ fn url(entry: &Entry<'_, '_>) -> Option<WebhookUrl> {
             None
         }
     }
+}
+
+fn statuses(entry: Entry<'_, '_>) -> Option<Vec<u16>> {
+    let mut statuses = Vec::new();
+    for item in entry.into_items("an array of HTTP statuses, as in [400, 422]")? {
+        let Some(status) = item.integer(&(300..=599)).and_then(|status| u16::try_from(status).ok()) else {
+            continue;
+        };
+        if statuses.contains(&status) {
+            item.report(format!("{status} stands there twice"), "remove one of them");
+        }
+        statuses.push(status);
+    }
+    Some(statuses)
 }
 
 fn headers(section: Section<'_, '_>) -> Vec<(String, Secret)> {

@@ -73,6 +73,9 @@ pub const SOURCE: Backoff = Backoff::from_millis(500, 30_000);
 /// A connection to a broker that was lost. It costs the broker a handshake, and messages wait meanwhile.
 pub const CONNECTION: Backoff = Backoff::from_millis(200, 10_000);
 
+/// A message that goes back to a broker, which delivers it again at once. Each time counts for the limit of a quorum queue.
+pub const GIVEN_BACK: Backoff = Backoff::from_millis(1_000, 30_000);
+
 /// A loop of the daemon that panicked. Nothing outside is waited for, so only the log has to be spared.
 pub const LOOP: Backoff = Backoff::from_millis(200, 30_000);
 

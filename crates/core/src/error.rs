@@ -1,12 +1,15 @@
 //! What the library's own calls return ([`Error`]), and what a handler may return ([`BoxError`], [`Outcome`]).
 
 mod library;
+mod values;
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
 pub use library::Error;
+pub use values::{WithValues, Wording, describe, describe_whole};
+pub(crate) use values::{describe_in_log, with_values};
 
 use crate::outbox::EventError;
 
@@ -18,7 +21,8 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
 /// What a handler may say about a message instead of plain success or a plain error.
 ///
-/// A handler returns it as its error; any other error counts as [`Outcome::Retry`].
+/// A handler returns it as its error; any other error counts as [`Outcome::Retry`]. The reason is logged as it is, unlike what a
+/// database says: what must not be in the log does not belong there.
 ///
 /// ```
 /// use std::time::Duration;
@@ -108,20 +112,4 @@ pub fn retry(reason: impl Into<String>) -> BoxError {
 /// Try the message again after `delay`. The messages behind it in its lane wait too.
 pub fn retry_after(delay: Duration, reason: impl Into<String>) -> BoxError {
     Box::new(Outcome::RetryAfter { delay, reason: reason.into() })
-}
-
-/// Writes an error with its causes, each once, separated by `: `.
-#[must_use]
-pub fn describe(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let part = inner.to_string();
-        if !text.contains(&part) {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-        cause = inner.source();
-    }
-    text
 }

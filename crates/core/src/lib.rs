@@ -4,16 +4,21 @@
 
 pub mod backoff;
 pub mod clock;
+mod connections;
 pub mod error;
 pub mod failpoint;
 pub mod inbox;
+mod line_limit;
+pub mod live;
 pub mod message;
 pub mod metrics;
 pub mod mistake;
 pub mod monitor;
 pub mod names;
+pub mod operate;
 pub mod outbox;
 pub mod printable;
+pub mod quiet;
 pub mod secret;
 pub mod source;
 pub mod store;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use crate::error::{BoxError, reject};
+use crate::error::{BoxError, Outcome, WithValues, Wording, describe, reject};
 use crate::names::{MessageId, Tenant};
 use crate::source::LogId;
 
@@ -201,7 +201,11 @@ impl Message {
     /// ```
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, BoxError> {
         let payload = self.payload().ok_or_else(|| reject("the message has no payload (a tombstone)"))?;
-        serde_json::from_slice(payload)
-            .map_err(|e| reject(format!("the payload is not the expected JSON: {e}")))
+        serde_json::from_slice(payload).map_err(|e| {
+            let whole = format!("the payload is not the expected JSON: {e}");
+            let plain = format!("the payload is not the expected JSON: {}", describe(&e));
+            let rejected = Outcome::Reject { reason: whole.clone() };
+            WithValues::new(Wording { whole, plain }, rejected).into()
+        })
     }
 }

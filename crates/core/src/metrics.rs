@@ -3,8 +3,11 @@
 //! A metric that is not in this table does not exist: nothing else in the workspace registers one, the exporter takes help
 //! texts and buckets from here, and the table in `docs/guides/daemon.md` must say the same. Tests see to all three.
 //!
-//! To add one, write a line here and its row there. Labels are few and known beforehand: no key, id, tenant, topic or payload
-//! ever becomes one.
+//! To add one, write a line here and its row there. Labels are few and known beforehand: no key, id, tenant or payload ever
+//! becomes one. A topic does in one metric, which is bounded where it is shown.
+//!
+//! Most are counted as things happen. Some are worked out when somebody asks, from what is there at that moment: so what is gone
+//! is not shown any more. They stand at the end.
 
 pub use metrics::{Counter, Gauge, Histogram};
 use metrics::{
@@ -44,9 +47,24 @@ const SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 /// Rows of a table are counted up to here: a metric must not cost a scan of a large table. The help texts say so.
 pub const COUNT_CAP: u64 = 10_000;
 
-/// Makes of each line a row of [`ALL`] and a function that registers the metric, with its labels as parameters.
+/// Makes of each line a row of [`ALL`]: of those that are counted also a function that registers the metric, with its labels as
+/// parameters; of the others, which are gauges, a constant.
 macro_rules! table {
-    ($( $kind:ident $function:ident($($value:ident: $label:literal),*) = $name:literal, $help:literal $(, $buckets:ident)?; )*) => {
+    (
+        counted { $( $kind:ident $function:ident($($value:ident: $label:literal),*) = $name:literal, $help:literal $(, $buckets:ident)?; )* }
+        worked_out { $( $constant:ident($($its_label:literal),*) = $its_name:literal, $its_help:literal; )* }
+    ) => {
+        $(
+            #[doc = $its_help]
+            pub const $constant: Metric = Metric {
+                name: $its_name,
+                kind: Kind::Gauge,
+                labels: &[$($its_label),*],
+                help: $its_help,
+                buckets: &[],
+            };
+        )*
+
         /// The whole table.
         pub const ALL: &[Metric] = &[$(
             Metric {
@@ -56,7 +74,7 @@ macro_rules! table {
                 help: $help,
                 buckets: table!(@buckets $($buckets)?),
             },
-        )*];
+        )* $( $constant, )*];
 
         $(
             #[doc = $help]
@@ -72,9 +90,9 @@ macro_rules! table {
     (@register Histogram $name:literal $($label:literal $value:ident)*) => { histogram!($name $(, $label => $value.into())*) };
 }
 
-table! {
+table! { counted {
     Counter messages_total(consumer: "consumer", outcome: "outcome") = "oncebox_messages_total",
-        "Messages by outcome: applied, duplicate, differs (an id that was used for another message), dead or retried.";
+        "Messages by outcome: applied, duplicate, differs (an id that was used for another message), dead, retried or filtered.";
     Counter redelivered_total(consumer: "consumer", outcome: "outcome") = "oncebox_redelivered_total",
         "Messages that the broker had delivered before, by outcome: applied or duplicate.";
     Histogram batch_size(consumer: "consumer") = "oncebox_batch_size",
@@ -83,8 +101,12 @@ table! {
         "How long one transaction took, from claim to commit.", SECONDS;
     Gauge lag_messages(consumer: "consumer") = "oncebox_lag_messages",
         "Messages in the partitions of this process that are not applied yet.";
+    Gauge waiting_bytes() = "oncebox_waiting_bytes",
+        "Bytes of the messages of this process that wait for their transaction, or are in one.";
     Gauge partitions_stopped(consumer: "consumer") = "oncebox_partitions_stopped",
         "Partitions of this process that stand still.";
+    Gauge consumer_paused(consumer: "consumer") = "oncebox_consumer_paused",
+        "1 while a consumer of this process is paused, else 0.";
     Gauge dead_letters(consumer: "consumer") = "oncebox_dead_letters",
         "Dead letters in the database, counted up to 10,000.";
     Counter purged_total() = "oncebox_purged_total",
@@ -107,9 +129,18 @@ table! {
         "Events that the relay has given up.";
     Gauge relay_shards() = "oncebox_relay_shards",
         "Shards of the outbox that belong to this process; there are 16.";
-    Gauge loop_last_success_age_seconds(name: "loop") = "oncebox_loop_last_success_age_seconds",
+    Gauge webhook_away(receiver: "receiver") = "oncebox_webhook_away",
+        "1 while a receiver of webhooks gets no events but one now and then, because it failed or asked for a pause.";
+} worked_out {
+    LAG_SECONDS("consumer") = "oncebox_lag_seconds",
+        "Age of the oldest message in the partitions of this process that is not applied yet.";
+    PARTITION_LAG_MESSAGES("consumer", "topic", "partition") = "oncebox_partition_lag_messages",
+        "Messages in a partition of this process that are not applied yet; the first 1,000 partitions.";
+    LOOP_LAST_SUCCESS_AGE_SECONDS("loop") = "oncebox_loop_last_success_age_seconds",
         "How long a loop has had work without success.";
-}
+    LOOPS_UNHEALTHY("loop") = "oncebox_loops_unhealthy",
+        "Loops that want attention: while there is one, /healthz is red.";
+} }
 
 /// Tells the exporter the help text of every metric. To be called once, when it is installed.
 pub fn describe_all() {

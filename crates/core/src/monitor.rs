@@ -1,7 +1,22 @@
-//! Loops never die quietly: each one reports here, and `/healthz` and the metrics read it.
+//! Loops never die quietly: each one reports here, and `/healthz`, `/readyz` and the metrics read it.
 
+mod handle;
+mod lag;
+mod tally;
+mod troubles;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+pub use handle::LoopHandle;
+use handle::LoopState;
+pub(crate) use lag::PartitionLag;
+pub use lag::{ConsumerLag, LagReport};
+pub use tally::Tallied;
+pub(crate) use tally::Tally;
+use troubles::Troubles;
 
 /// Locks a mutex whose holder never leaves the data half-written, so a panic elsewhere is no reason to stop.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -21,32 +36,50 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// assert!(healthy, "nothing runs yet");
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Monitor {
-    loops: Arc<Mutex<Vec<Weak<LoopState>>>>,
+pub struct Monitor(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    loops: Registry<LoopState>,
+    lags: Registry<PartitionLag>,
+    troubles: Troubles,
+    tallies: Mutex<BTreeMap<String, Arc<Tally>>>,
 }
 
+/// What is there as long as somebody holds it, in the order in which it came.
 #[derive(Debug)]
-struct LoopState {
-    name: String,
-    detail: String,
-    inner: Mutex<Inner>,
+struct Registry<T> {
+    next: AtomicU64,
+    entries: Mutex<BTreeMap<u64, Weak<T>>>,
 }
 
-#[derive(Debug)]
-struct Inner {
-    last_success: Instant,
-    idle: bool,
-    error: Option<String>,
-    alarm: Option<String>,
-    stopped: bool,
+impl<T> Default for Registry<T> {
+    fn default() -> Self {
+        Self { next: AtomicU64::new(0), entries: Mutex::default() }
+    }
 }
 
-/// One loop's handle to its entry; the entry goes when the handle is dropped.
-#[derive(Debug, Clone)]
-pub struct LoopHandle(Arc<LoopState>);
+impl<T> Registry<T> {
+    /// `make` gets the number under which it has to be removed.
+    fn add(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let entry = Arc::new(make(number));
+        lock(&self.entries).insert(number, Arc::downgrade(&entry));
+        entry
+    }
+
+    fn remove(&self, number: u64) {
+        lock(&self.entries).remove(&number);
+    }
+
+    fn all(&self) -> Vec<Arc<T>> {
+        lock(&self.entries).values().filter_map(Weak::upgrade).collect()
+    }
+}
 
 /// What a loop looks like from outside.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct LoopReport {
     /// The kind of loop, such as `inbox:stock` or `purge`.
     pub name: String,
@@ -56,132 +89,53 @@ pub struct LoopReport {
     pub age: Duration,
     /// What goes wrong at the moment.
     pub error: Option<String>,
-    /// A limit that is exceeded, although the loop itself runs.
-    pub alarm: Option<String>,
+    /// What is wrong although the loop itself runs, until it is over.
+    pub problems: Vec<String>,
     /// It stands still until an operator acts.
     pub stopped: bool,
+    /// Whether it is a member of its group, for a source that has one: before that it gets no work.
+    pub member: Option<bool>,
 }
 
 impl LoopReport {
-    /// Whether the loop needs attention: it stands still, has raised an alarm, or has not succeeded for longer than `limit`.
+    /// Whether the loop needs attention: it stands still, has a problem, or has not succeeded for longer than `limit`.
     #[must_use]
     pub fn is_unhealthy(&self, limit: Duration) -> bool {
-        self.stopped || self.alarm.is_some() || self.age > limit
+        self.stopped || !self.problems.is_empty() || self.age > limit
     }
 }
 
 impl Monitor {
-    /// Registers a loop.
+    /// Registers a loop. Its entry goes when the handle is dropped.
+    ///
+    /// The end of a trouble is logged for all loops of a name together, once: they often fail for the same reason.
     pub fn register(&self, name: impl Into<String>, detail: impl Into<String>) -> LoopHandle {
-        let state = Arc::new(LoopState {
-            name: name.into(),
-            detail: detail.into(),
-            inner: Mutex::new(Inner {
-                last_success: Instant::now(),
-                idle: false,
-                error: None,
-                alarm: None,
-                stopped: false,
-            }),
-        });
-        let mut loops = lock(&self.loops);
-        loops.retain(|entry| entry.strong_count() > 0);
-        loops.push(Arc::downgrade(&state));
-        LoopHandle(state)
+        self.register_with(name, detail, "goes on")
+    }
+
+    /// Registers a loop whose troubles are logged by who has them: at their beginning, and at their end too.
+    pub fn register_unlogged(&self, name: impl Into<String>, detail: impl Into<String>) -> LoopHandle {
+        self.add(name.into(), detail.into(), None)
+    }
+
+    /// Registers a loop that has words of its own for the end of its trouble.
+    pub fn register_with(
+        &self,
+        name: impl Into<String>,
+        detail: impl Into<String>,
+        when_over: &'static str,
+    ) -> LoopHandle {
+        self.add(name.into(), detail.into(), Some(when_over))
+    }
+
+    fn add(&self, name: String, detail: String, when_over: Option<&'static str>) -> LoopHandle {
+        let monitor = self.clone();
+        LoopHandle(self.0.loops.add(|number| LoopState::new(number, name, detail, when_over, monitor)))
     }
 
     /// All loops, as they are now.
     #[must_use]
     pub fn report(&self) -> Vec<LoopReport> {
-        lock(&self.loops).iter().filter_map(Weak::upgrade).map(|state| state.report()).collect()
-    }
-}
-
-impl LoopState {
-    fn report(&self) -> LoopReport {
-        let inner = lock(&self.inner);
-        let age = if inner.idle { Duration::ZERO } else { inner.last_success.elapsed() };
-        LoopReport {
-            name: self.name.clone(),
-            detail: self.detail.clone(),
-            age,
-            error: inner.error.clone(),
-            alarm: inner.alarm.clone(),
-            stopped: inner.stopped,
-        }
-    }
-}
-
-impl LoopHandle {
-    /// The loop did its work.
-    pub fn succeeded(&self) {
-        let mut inner = lock(&self.0.inner);
-        inner.last_success = Instant::now();
-        inner.error = None;
-    }
-
-    /// The loop has nothing to do: its age stands at zero until [`LoopHandle::busy`].
-    pub fn idle(&self) {
-        let mut inner = lock(&self.0.inner);
-        inner.idle = true;
-        inner.error = None;
-    }
-
-    /// The loop has work again.
-    pub fn busy(&self) {
-        let mut inner = lock(&self.0.inner);
-        if inner.idle {
-            inner.idle = false;
-            inner.last_success = Instant::now();
-        }
-    }
-
-    /// The loop failed and will try again.
-    pub fn failed(&self, error: impl Into<String>) {
-        let mut inner = lock(&self.0.inner);
-        inner.idle = false;
-        inner.error = Some(error.into());
-    }
-
-    /// A limit is exceeded, although the loop itself runs; or, with `None`, it is not any more.
-    pub fn alarm(&self, limit: Option<String>) {
-        lock(&self.0.inner).alarm = limit;
-    }
-
-    /// The loop stands still until an operator acts.
-    pub fn stopped(&self, reason: impl Into<String>) {
-        let mut inner = lock(&self.0.inner);
-        inner.idle = false;
-        inner.stopped = true;
-        inner.error = Some(reason.into());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_idle_loop_is_healthy_and_a_stopped_one_is_not() {
-        let monitor = Monitor::default();
-        let handle = monitor.register("inbox:stock", "stock.updates/0");
-        handle.idle();
-        assert!(!monitor.report()[0].is_unhealthy(Duration::ZERO));
-        handle.busy();
-        std::thread::sleep(Duration::from_millis(2));
-        assert!(monitor.report()[0].is_unhealthy(Duration::from_millis(1)), "busy without success");
-        handle.succeeded();
-        handle.failed("the database is away");
-        assert_eq!(monitor.report()[0].error.as_deref(), Some("the database is away"));
-        handle.succeeded();
-        handle.alarm(Some("too old".to_owned()));
-        handle.idle();
-        assert!(monitor.report()[0].is_unhealthy(Duration::MAX), "an alarm outlives success and idleness");
-        handle.alarm(None);
-        assert!(!monitor.report()[0].is_unhealthy(Duration::MAX));
-        handle.stopped("halted");
-        assert!(monitor.report()[0].is_unhealthy(Duration::MAX));
-        drop(handle);
-        assert!(monitor.report().is_empty());
+        self.0.loops.all().iter().map(|state| state.report()).collect()
     }
 }

@@ -25,7 +25,7 @@ const OUTSIDE: [&str; 7] =
     ["std::env", "std::fs", "std::net", "tokio::fs", "tokio::net", "tokio::signal", "signal_hook"];
 
 /// Which crates of ours each crate may build on. Whatever is not here is refused.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("core", &[]),
     ("sql", &["core"]),
     ("config", &["core", "sql"]),
@@ -33,9 +33,10 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("mysql", &["core", "sql"]),
     ("postgres", &["core", "sql"]),
     ("sqlite", &["core", "sql"]),
+    ("dashboard", &["core"]),
     ("http", &["core"]),
-    ("kafka", &["core", "kafka-topic-ids"]),
-    ("kafka-topic-ids", &[]),
+    ("kafka", &["core", "kafka-ffi"]),
+    ("kafka-ffi", &[]),
     ("rabbitmq", &["core"]),
     ("webhook", &["core"]),
     ("testkit", &["core"]),
@@ -50,7 +51,17 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     (
         "cli",
         &[
-            "config", "core", "http", "kafka", "mongodb", "mysql", "postgres", "rabbitmq", "sql", "sqlite",
+            "config",
+            "core",
+            "dashboard",
+            "http",
+            "kafka",
+            "mongodb",
+            "mysql",
+            "postgres",
+            "rabbitmq",
+            "sql",
+            "sqlite",
             "webhook",
         ],
     ),
@@ -62,7 +73,7 @@ const SPEAKERS: [(&str, &[&str]); 5] = [
     ("mongodb", &["mongodb", "cli"]),
     ("sqlx", &["mysql", "postgres", "sqlite", "cli"]),
     ("sqlx-core", &["mysql", "postgres", "sqlite"]),
-    ("rdkafka", &["kafka", "kafka-topic-ids", "cli"]),
+    ("rdkafka", &["kafka", "kafka-ffi", "cli"]),
 ];
 
 fn crates() -> PathBuf {

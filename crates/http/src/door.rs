@@ -7,22 +7,32 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use oncebox_core::error::Error;
-use oncebox_core::inbox::Identity;
 use oncebox_core::message::{Message, Record};
 use oncebox_core::names::{MessageId, Tenant};
 use oncebox_core::outbox::LocalQueue;
-use oncebox_core::source::{Answer, Answered, LogId, Stream};
+use oncebox_core::source::{Answer, Answered, Intake, LogId, Stream};
 use oncebox_core::store::OutboxAdmin;
 use tokio::sync::oneshot;
 
 /// Open while the source runs.
 #[derive(Debug, Default)]
-pub(crate) struct Door(RwLock<Option<Arc<Run>>>);
+pub(crate) struct Door(RwLock<Entry>);
+
+/// What a request finds.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Entry {
+    Open(Arc<Run>),
+    /// Somebody has paused the inbox.
+    Paused,
+    #[default]
+    Closed,
+}
 
 /// One run of the source.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pub(crate) identity: Identity,
+    /// What the inbox wants, and how it names it.
+    pub(crate) intake: Intake,
     pub(crate) way: Way,
 }
 
@@ -92,29 +102,35 @@ pub(crate) struct Handed {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// Closes the door, whatever ends the run.
+/// Closes the door, whatever ends the run or the pause.
 #[derive(Debug)]
 pub(crate) struct Opened<'d>(&'d Door);
 
 impl Door {
     pub(crate) fn open(&self, run: Run) -> Opened<'_> {
-        self.set(Some(Arc::new(run)));
+        self.set(Entry::Open(Arc::new(run)));
         Opened(self)
     }
 
-    /// The run of now, if there is one.
-    pub(crate) fn run(&self) -> Option<Arc<Run>> {
+    /// Closed, and who comes is told why.
+    pub(crate) fn pause(&self) -> Opened<'_> {
+        self.set(Entry::Paused);
+        Opened(self)
+    }
+
+    /// What there is now.
+    pub(crate) fn entry(&self) -> Entry {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, run: Option<Arc<Run>>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = run;
+    fn set(&self, entry: Entry) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = entry;
     }
 }
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
-        self.0.set(None);
+        self.0.set(Entry::Closed);
     }
 }
 

@@ -145,6 +145,11 @@ impl HttpInbox {
         self
     }
 
+    /// Whether bodies are compared, if this is where the id is. One event may be written in several ways, and its id is its own.
+    pub(crate) fn compares_bodies(&self, id: &Selector) -> bool {
+        self.compare_bodies && *id != Selector::CloudEvents
+    }
+
     /// What requests may cost, and how long senders wait.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {

@@ -9,6 +9,9 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 /// Says that the message was applied before: the answer is that of the first time.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
+/// Says that the message was not applied, because the inbox does not want such messages.
+const FILTERED: HeaderName = HeaderName::from_static("oncebox-filtered");
+
 /// What a sender gets whose message is applied, now or before: the same each time. Default: 204 without a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
@@ -64,6 +67,13 @@ impl Reply {
     pub(crate) fn accepted(&self) -> Response {
         let mut response = self.response(false);
         *response.status_mut() = StatusCode::ACCEPTED;
+        response
+    }
+
+    /// Nothing of the request is wanted: it is answered as if it had been applied, for nobody has to send it again.
+    pub(crate) fn filtered(&self) -> Response {
+        let mut response = self.response(false);
+        response.headers_mut().insert(FILTERED, HeaderValue::from_static("true"));
         response
     }
 

@@ -16,12 +16,12 @@ use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use crate::body::{self, Memory};
-use crate::door::{Accept, Door, Handed, Way};
+use crate::door::{Accept, Door, Entry, Handed, Way};
 use crate::echo::echo;
 use crate::inbox::HttpInbox;
 use crate::mapping::{Arrival, Malformed, Mapping};
 use crate::problem::{EventProblem, Problem};
-use crate::verdict::{Became, respond};
+use crate::verdict::{Answers, Became, respond};
 use crate::verify::NotVerified;
 
 /// What the requests of one inbox share.
@@ -83,9 +83,20 @@ impl Entrance {
         if let Some(answer) = verifier.filter(|by| by.asks_for_an_echo()).and_then(|_| echo(&arrival.body)) {
             return Ok(answer);
         }
-        let run = self.door.run().ok_or_else(|| self.busy("this inbox does not run at the moment"))?;
+        let run = match self.door.entry() {
+            Entry::Open(run) => run,
+            Entry::Paused => return Err(self.busy("this inbox is paused")),
+            Entry::Closed => return Err(self.busy("this inbox does not run at the moment")),
+        };
         let records = self.mapping.records(arrival).map_err(|e| malformed(&e))?;
-        let messages = identify(&run.identity, records)?;
+        let sent = records.len();
+        let wanted = records.into_iter().enumerate().filter(|(_, record)| run.intake.wants(record));
+        // Where each of them stands in the request.
+        let (places, records): (Vec<usize>, Vec<Record>) = wanted.unzip();
+        if records.is_empty() && sent > 0 {
+            return Ok(reply.filtered());
+        }
+        let messages = identify(&run.intake.settings().identity, &places, sent, records)?;
         let counter = match &run.way {
             Way::Apply(counter) => counter,
             Way::Accept(queue) => return self.accept(&**queue, messages).await,
@@ -97,7 +108,8 @@ impl Entrance {
         for (message, trouble) in messages.iter().zip(&became).filter_map(|(m, b)| Some((m, b.trouble()?))) {
             warn!(path = %self.inbox.path, id = %message.id(), reason = trouble, "a request was not applied");
         }
-        Ok(respond(&messages, &became, reply, limits.retry_after))
+        let of = Answers { messages: &messages, became: &became, places: &places, sent };
+        Ok(respond(of, reply, limits.retry_after))
     }
 
     /// Stores the messages. They are applied later, whatever becomes of their sender.
@@ -182,10 +194,15 @@ fn malformed(why: &Malformed) -> Problem {
 }
 
 /// Every message has its id before anything is handed over.
-fn identify(identity: &Identity, records: Vec<Record>) -> Result<Vec<Message>, Problem> {
-    let one = records.len() == 1;
+fn identify(
+    identity: &Identity,
+    places: &[usize],
+    sent: usize,
+    records: Vec<Record>,
+) -> Result<Vec<Message>, Problem> {
+    let one = sent == 1;
     let mut messages = Vec::with_capacity(records.len());
-    for (index, record) in records.into_iter().enumerate() {
+    for (&index, record) in places.iter().zip(records) {
         let at = |problem: Problem, detail: String| {
             if one { problem } else { problem.events(vec![EventProblem { index, detail }]) }
         };
@@ -198,18 +215,18 @@ fn identify(identity: &Identity, records: Vec<Record>) -> Result<Vec<Message>, P
             Err(unfit) => return Err(at(bad("The message has no id", &unfit.reason), unfit.reason)),
         }
     }
-    refuse_ids_of_two(&messages)?;
+    refuse_ids_of_two(places, &messages)?;
     Ok(messages)
 }
 
 /// Two events of a batch with one id are copies. If they differ, the id is not where the inbox looks for it, and all but the
 /// first would be lost.
-fn refuse_ids_of_two(messages: &[Message]) -> Result<(), Problem> {
+fn refuse_ids_of_two(places: &[usize], messages: &[Message]) -> Result<(), Problem> {
     type Named<'m> = ((&'m Tenant, &'m MessageId), Option<&'m Bytes>, usize);
-    let mut named: Vec<Named<'_>> = messages
+    let mut named: Vec<Named<'_>> = places
         .iter()
-        .enumerate()
-        .map(|(index, message)| ((message.tenant(), message.id()), message.record().payload.as_ref(), index))
+        .zip(messages)
+        .map(|(&index, message)| ((message.tenant(), message.id()), message.record().payload.as_ref(), index))
         .collect();
     named.sort_unstable();
     let two = named.windows(2).find(|two| two[0].0 == two[1].0 && two[0].1 != two[1].1);

@@ -1,11 +1,13 @@
 //! A server that slow and hostile clients cannot hold: everything a connection may do is bounded.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -50,7 +52,8 @@ const MIN_HEAD_BYTES: usize = 8 * 1024;
 /// How long to wait when no connection can be accepted: mostly there are no file descriptors left.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// Serves these routes over HTTP/1.1 until `stop`; then lets the requests under way end, and returns.
+/// Serves these routes over HTTP/1.1 until `stop`; then lets the requests under way end, and returns. Routes find who asks in
+/// [`ConnectInfo`].
 ///
 /// Tell the sources of the routes to stop first, or at the same time: they answer what is under way.
 pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, stop: CancellationToken) {
@@ -63,9 +66,9 @@ pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, 
             accepted = accept(&listener, &places) => accepted,
         };
         match accepted {
-            Some((stream, place)) => {
+            Some((stream, peer, place)) => {
                 let (router, limits, stop) = (router.clone(), limits.clone(), stop.clone());
-                let connection = serve_connection(stream, router, limits, stop);
+                let connection = serve_connection(stream, peer, router, limits, stop);
                 let cut = cut.clone();
                 tasks.spawn(async move {
                     let _place = place;
@@ -91,14 +94,14 @@ pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, 
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     // Nobody closes it.
     let place = Arc::clone(places).acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => {
+        Ok((stream, peer)) => {
             // An answer is small, and its sender waits for it.
             stream.set_nodelay(true).ok();
-            Some((stream, place))
+            Some((stream, peer, place))
         }
         Err(error) => {
             warn!(%error, "a connection could not be accepted");
@@ -107,9 +110,17 @@ async fn accept(
     }
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, limits: ServerLimits, stop: CancellationToken) {
+async fn serve_connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    limits: ServerLimits,
+    stop: CancellationToken,
+) {
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let answered = router.clone().call(request.map(Body::new));
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let answered = router.clone().call(request);
         async move { Ok::<_, Infallible>(answered.await.unwrap_or_else(|never| match never {})) }
     });
     let connection = http1::Builder::new()

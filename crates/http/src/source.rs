@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::error::BoxError;
-use oncebox_core::inbox::Selector;
 use oncebox_core::outbox::LocalQueue;
 use oncebox_core::source::{CancellationToken, Instant, Intake, LogId, OpenStream, Source, Stream};
 use oncebox_core::store::OutboxAdmin;
@@ -35,9 +34,32 @@ impl HttpSource {
         AcceptSource { http: self, queue }
     }
 
-    /// Until told to stop, or the stream stands still.
-    async fn serve(&self, stream: &Stream, stop: &CancellationToken) -> Result<(), BoxError> {
-        while !stop.is_cancelled() {
+    /// Takes requests until told to stop, or the consumer is paused.
+    async fn take(&self, intake: &Intake, stop: &CancellationToken) -> Result<(), BoxError> {
+        let waiting = Arc::new(Waiting::default());
+        let answers = Arc::clone(&waiting);
+        let open = OpenStream::queue(self.inbox.path.as_str());
+        let compares = self.inbox.compares_bodies(&intake.settings().identity.id);
+        let open = if compares { open.compare_payloads() } else { open };
+        let stream = intake.open(open.on_answer(move |answered| answers.answered(answered)));
+        let log = LogId::new(Uuid::now_v7().to_string());
+        let way = Way::Apply(Counter { stream: stream.clone(), log, waiting });
+        let opened = self.door.open(Run { intake: intake.clone(), way });
+        let served = self.serve(&stream, intake, stop).await;
+        // First: who comes now is told to come again. Who came before gets an answer.
+        drop(opened);
+        stream.finish().await;
+        served
+    }
+
+    /// Until told to stop, the stream stands still, or the consumer is paused.
+    async fn serve(
+        &self,
+        stream: &Stream,
+        intake: &Intake,
+        stop: &CancellationToken,
+    ) -> Result<(), BoxError> {
+        while !stop.is_cancelled() && !intake.is_paused() {
             if let Some(reason) = stream.stopped() {
                 return Err(reason.into());
             }
@@ -47,6 +69,7 @@ impl HttpSource {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
+                () = intake.paused() => {}
                 () = tokio::time::sleep(TELL_EVERY) => {}
             }
         }
@@ -59,23 +82,21 @@ impl Source for HttpSource {
         if self.inbox.mode == Mode::Accept {
             return Err("an inbox that accepts reads from a queue: run `source.through(queue)`".into());
         }
-        let identity = intake.settings().identity.clone();
-        identity::check(&identity, &self.inbox)?;
-        let waiting = Arc::new(Waiting::default());
-        let answers = Arc::clone(&waiting);
-        let open = OpenStream::queue(self.inbox.path.as_str());
-        // One event may be written in several ways, and its id is its own.
-        let compares = self.inbox.compare_bodies && identity.id != Selector::CloudEvents;
-        let open = if compares { open.compare_payloads() } else { open };
-        let stream = intake.open(open.on_answer(move |answered| answers.answered(answered)));
-        let log = LogId::new(Uuid::now_v7().to_string());
-        let way = Way::Apply(Counter { stream: stream.clone(), log, waiting });
-        let opened = self.door.open(Run { identity, way });
-        let served = self.serve(&stream, &stop).await;
-        // First: who comes now is told to come again. Who came before gets an answer.
-        drop(opened);
-        stream.finish().await;
-        served
+        identity::check(&intake.settings().identity, &self.inbox)?;
+        while !stop.is_cancelled() {
+            if intake.is_paused() {
+                let _paused = self.door.pause();
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {}
+                    () = intake.resumed() => {}
+                }
+            } else {
+                // Also as long as nobody knows: who comes now waits for a moment.
+                self.take(&intake, &stop).await?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -92,9 +113,12 @@ impl<S: OutboxAdmin> Source for AcceptSource<S> {
         if inbox.mode == Mode::Apply {
             return Err("an inbox that applies has no queue: run the source itself".into());
         }
-        let identity = intake.settings().identity.clone();
-        identity::check(&identity, inbox)?;
-        let _opened = door.open(Run { identity, way: Way::Accept(Arc::new(self.queue.clone())) });
-        self.queue.run(intake, stop).await
+        let identity = &intake.settings().identity;
+        identity::check(identity, inbox)?;
+        let queue = self.queue.clone();
+        let queue = if inbox.compares_bodies(&identity.id) { queue.compare_payloads() } else { queue };
+        let way = Way::Accept(Arc::new(queue.clone()));
+        let _opened = door.open(Run { intake: intake.clone(), way });
+        queue.run(intake, stop).await
     }
 }

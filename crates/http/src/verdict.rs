@@ -40,7 +40,7 @@ enum Verdict {
 impl Became {
     fn verdict(&self) -> Verdict {
         match self {
-            Self::Answered(Answer::Applied) => Verdict::Applied,
+            Self::Answered(Answer::Applied | Answer::Filtered) => Verdict::Applied,
             Self::Answered(Answer::Duplicate) => Verdict::Replayed,
             Self::Answered(Answer::Parked) => Verdict::Parked,
             Self::Answered(Answer::Differs) => Verdict::Differs,
@@ -64,7 +64,7 @@ impl Became {
                 "it could not be applied, and nothing of it stays behind: it may be sent again".to_owned()
             }
             Self::Answered(Answer::GivenBack(GivenBack { why: Why::Closing, .. })) | Self::Unanswered => {
-                "this process ends; send it again".to_owned()
+                "this inbox has stopped meanwhile; send it again".to_owned()
             }
             Self::Answered(Answer::GivenBack(_)) => {
                 "it cannot be applied at the moment, and nothing of it stays behind; send it again".to_owned()
@@ -90,15 +90,21 @@ impl Became {
     }
 }
 
+/// What became of the messages of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answers<'a> {
+    pub(crate) messages: &'a [Message],
+    pub(crate) became: &'a [Became],
+    /// Where each stands in the request: the inbox may not have wanted all of them.
+    pub(crate) places: &'a [usize],
+    /// How many the request had.
+    pub(crate) sent: usize,
+}
+
 /// One answer for all messages of a request. Those that were applied stay applied: when the request comes again, they are
 /// copies.
-pub(crate) fn respond(
-    messages: &[Message],
-    became: &[Became],
-    reply: &Reply,
-    retry_after: Duration,
-) -> Response {
-    let each = messages.iter().zip(became);
+pub(crate) fn respond(answers: Answers<'_>, reply: &Reply, retry_after: Duration) -> Response {
+    let each = answers.messages.iter().zip(answers.became);
     let Some((message, worst)) = each.max_by_key(|(_, one)| one.verdict()) else {
         return reply.response(false);
     };
@@ -113,7 +119,7 @@ pub(crate) fn respond(
         Verdict::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "Not now"),
     };
     let problem = Problem::new(status, title, worst.detail(message.id()));
-    let problem = if became.len() == 1 { problem } else { problem.events(events(messages, became)) };
+    let problem = if answers.sent == 1 { problem } else { problem.events(events(answers)) };
     match worst.verdict() {
         Verdict::UnderWay | Verdict::Unavailable => problem.retry_after(retry_after).into_response(),
         _ => problem.into_response(),
@@ -121,9 +127,9 @@ pub(crate) fn respond(
 }
 
 /// The events of a batch that were not applied.
-fn events(messages: &[Message], became: &[Became]) -> Vec<EventProblem> {
-    let each = messages.iter().zip(became).enumerate();
+fn events(Answers { messages, became, places, .. }: Answers<'_>) -> Vec<EventProblem> {
+    let each = places.iter().zip(messages.iter().zip(became));
     each.filter(|(_, (_, one))| one.verdict() >= Verdict::Differs)
-        .map(|(index, (message, one))| EventProblem { index, detail: one.detail(message.id()) })
+        .map(|(&index, (message, one))| EventProblem { index, detail: one.detail(message.id()) })
         .collect()
 }

@@ -1,20 +1,33 @@
 //! Questions about a cluster, for `oncebox check`, `oncebox status` and `oncebox position`. Nothing here joins a group or changes anything.
 
+mod group;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oncebox_core::source::LogId;
+use oncebox_kafka_ffi::TopicPattern;
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::{Metadata, MetadataTopic};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
+pub use group::{Group, Member};
+
+use crate::ends::{Committed, End, Offsets, Place, by_leader, committed, ends};
 use crate::error::Error;
+use crate::hints::is_refusal;
 use crate::log_ids::log_ids;
 use crate::quiet::Quiet;
 use crate::settings::Kafka;
+
+/// How long librdkafka is asked before it is listened to.
+const TURN: Duration = Duration::from_millis(500);
+/// The most events that are served between two turns.
+const MAX_EVENTS: usize = 100;
 
 /// A cluster that can be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +81,7 @@ pub struct Watermarks {
     pub high: i64,
 }
 
-/// Asks a cluster. Cheap to clone.
+/// Asks a cluster. Cheap to clone, not cheap to make: it has connections and threads of its own.
 #[derive(Clone)]
 pub struct Admin {
     kafka: Kafka,
@@ -87,11 +100,10 @@ impl std::fmt::Debug for Admin {
 impl Kafka {
     /// A client that asks the cluster, and gives up on each question after `timeout`.
     pub fn admin(&self, timeout: Duration) -> Result<Admin, Error> {
-        let secrets = self.secrets();
         let client = self
             .client_config()?
-            .create_with_context(Quiet(secrets.clone()))
-            .map_err(|e| Error::configuration(&e, &secrets))?;
+            .create_with_context(Quiet::of(self))
+            .map_err(|e| Error::configuration(&e, &self.secrets()))?;
         Ok(Admin { kafka: self.clone(), client: Arc::new(client), settings_client: Arc::default(), timeout })
     }
 }
@@ -100,10 +112,22 @@ impl Admin {
     /// The brokers, if one of them answers.
     pub async fn cluster(&self) -> Result<Cluster, Error> {
         self.blocking(|admin| {
-            let found = admin.client.fetch_metadata(None, admin.timeout);
-            let found = found.map_err(|e| Error::request(admin.unreachable(), &e))?;
+            let found = admin.metadata(None)?;
             let brokers = found.brokers().iter().map(|b| format!("{}:{}", b.host(), b.port())).collect();
             Ok(Cluster { brokers })
+        })
+        .await
+    }
+
+    /// The topics whose names match, in the order of their names.
+    pub async fn matching(&self, pattern: TopicPattern) -> Result<Vec<String>, Error> {
+        self.blocking(move |admin| {
+            let found = admin.metadata(None)?;
+            let names = found.topics().iter().map(MetadataTopic::name);
+            let mut names: Vec<String> =
+                names.filter(|name| pattern.matches(name)).map(str::to_owned).collect();
+            names.sort_unstable();
+            Ok(names)
         })
         .await
     }
@@ -118,6 +142,12 @@ impl Admin {
     /// How long the topic keeps messages, and how.
     pub async fn topic_settings(&self, topic: &str) -> Result<TopicSettings, Error> {
         let what = || format!("the settings of topic {topic}");
+        // The first question of this client; it has no other way to sign in.
+        self.blocking(|admin| {
+            let client = admin.settings_client()?.inner();
+            client.context().tokens.wait_and_hand_to(client, admin.timeout)
+        })
+        .await?;
         let admin = self.settings_client()?;
         let options = AdminOptions::new().request_timeout(Some(self.timeout));
         let answers = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
@@ -132,13 +162,19 @@ impl Admin {
         Ok(settings_of(&resource))
     }
 
+    /// Drops it on a thread of its own: librdkafka waits for its threads and connections, which a thread of the runtime should
+    /// not.
+    pub fn close(self) {
+        // Without a thread it is dropped here.
+        std::thread::Builder::new().name("kafka-close".into()).spawn(move || drop(self)).ok();
+    }
+
     fn settings_client(&self) -> Result<&AdminClient<Quiet>, Error> {
         if let Some(client) = self.settings_client.get() {
             return Ok(client);
         }
-        let secrets = self.kafka.secrets();
-        let client = self.kafka.client_config()?.create_with_context(Quiet(secrets.clone()));
-        let client = client.map_err(|e| Error::configuration(&e, &secrets))?;
+        let client = self.kafka.client_config()?.create_with_context(Quiet::of(&self.kafka));
+        let client = client.map_err(|e| Error::configuration(&e, &self.kafka.secrets()))?;
         Ok(self.settings_client.get_or_init(|| client))
     }
 
@@ -170,20 +206,35 @@ impl Admin {
         self.blocking(move |admin| {
             let Some(mut partitions) = admin.partition_numbers(&topic)? else { return Ok(None) };
             partitions.sort_unstable();
-            partitions
-                .into_iter()
-                .map(|partition| admin.watermarks_of(&topic, partition))
-                .collect::<Result<_, _>>()
-                .map(Some)
+            let name: Arc<str> = topic.into();
+            let places: Vec<Place> =
+                partitions.into_iter().map(|partition| (Arc::clone(&name), partition)).collect();
+            admin.watermarks_of(&places).map(Some)
         })
         .await
     }
 
-    fn watermarks_of(&self, topic: &str, partition: i32) -> Result<Watermarks, Error> {
-        let found = self.client.fetch_watermarks(topic, partition, self.timeout);
-        let (low, high) =
-            found.map_err(|e| Error::request(format!("the ends of {topic}/{partition}"), &e))?;
-        Ok(Watermarks { partition, low, high })
+    /// In the order of the places. All of them are asked for at once.
+    fn watermarks_of(&self, places: &[Place]) -> Result<Vec<Watermarks>, Error> {
+        let failed = |e: &KafkaError| Error::request("the ends of the partitions", e);
+        // librdkafka would wait for a leader in vain, and not say whose.
+        let all: Vec<&Place> = places.iter().collect();
+        let led =
+            by_leader(&self.client, all.clone(), |place| *place, self.timeout).map_err(|e| failed(&e))?;
+        if let Some(((topic, partition), e)) = led.not_led.first() {
+            return Err(Error::request(format!("the leader of {topic}/{partition}"), e));
+        }
+        let ask = |end| ends(&self.client, &all, end, self.timeout).map_err(|e| failed(&e));
+        let (lows, highs) = (ask(End::Oldest)?, ask(End::Newest)?);
+        let unanswered = || Err(KafkaError::OffsetFetch(RDKafkaErrorCode::UnknownPartition));
+        let of = |offsets: &Offsets, place: &Place| {
+            let offset = offsets.get(place).cloned().unwrap_or_else(unanswered);
+            offset.map_err(|e| Error::request(format!("the ends of {}/{}", place.0, place.1), &e))
+        };
+        let watermarks = |place: &Place| {
+            Ok(Watermarks { partition: place.1, low: of(&lows, place)?, high: of(&highs, place)? })
+        };
+        places.iter().map(watermarks).collect()
     }
 
     /// The first offset of each of these partitions whose timestamp is at or after this time, in milliseconds since 1970;
@@ -223,45 +274,45 @@ impl Admin {
     }
 
     fn lag_of(&self, group: &str, topics: &[String]) -> Result<Vec<PartitionLag>, Error> {
-        let mut list = TopicPartitionList::new();
+        let mut places: Vec<Place> = Vec::new();
         for topic in topics {
             let missing =
                 || Error::Request { what: format!("topic {topic}"), reason: "there is no such topic".into() };
-            for partition in self.partition_numbers(topic)?.ok_or_else(missing)? {
-                list.add_partition(topic, partition);
-            }
+            let name: Arc<str> = topic.as_str().into();
+            let partitions = self.partition_numbers(topic)?.ok_or_else(missing)?;
+            places.extend(partitions.into_iter().map(|partition| (Arc::clone(&name), partition)));
         }
-        let committed = self.committed(group, list)?;
-        let lag_of = |((topic, partition), offset): ((String, i32), Offset)| {
-            let Watermarks { low, high, .. } = self.watermarks_of(&topic, partition)?;
-            let committed = if let Offset::Offset(offset) = offset { Some(offset) } else { None };
-            Ok(PartitionLag { topic, partition, low, high, committed })
-        };
-        committed.into_iter().map(lag_of).collect()
+        places.sort_unstable();
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut committed = self.committed(group, &places)?;
+        let watermarks = self.watermarks_of(&places)?;
+        let lags = places.into_iter().zip(watermarks).map(|(place, Watermarks { low, high, .. })| {
+            let committed = committed.remove(&place).and_then(Result::ok).flatten();
+            PartitionLag { topic: place.0.to_string(), partition: place.1, low, high, committed }
+        });
+        Ok(lags.collect())
     }
 
     /// Asking what a group has committed takes a client that names the group; it does not join.
-    fn committed(
-        &self,
-        group: &str,
-        list: TopicPartitionList,
-    ) -> Result<BTreeMap<(String, i32), Offset>, Error> {
-        let secrets = self.kafka.secrets();
+    fn committed(&self, group: &str, places: &[Place]) -> Result<Committed, Error> {
         let client: BaseConsumer<Quiet> = self
             .kafka
             .client_config()?
             .set("group.id", group)
-            .create_with_context(Quiet(secrets.clone()))
-            .map_err(|e| Error::configuration(&e, &secrets))?;
-        let found = client.committed_offsets(list, self.timeout);
-        let found =
-            found.map_err(|e| Error::request(format!("the committed offsets of group {group}"), &e))?;
-        Ok(found.to_topic_map().into_iter().collect())
+            // It never joins, so it is not the member of this name.
+            .remove("group.instance.id")
+            .create_with_context(Quiet::of(&self.kafka))
+            .map_err(|e| Error::configuration(&e, &self.kafka.secrets()))?;
+        client.context().tokens.wait_and_hand_to(client.client(), self.timeout)?;
+        let places: Vec<&Place> = places.iter().collect();
+        committed(&client, &places, self.timeout)
+            .map_err(|e| Error::request(format!("the committed offsets of group {group}"), &e))
     }
 
     fn partition_numbers(&self, topic: &str) -> Result<Option<Vec<i32>>, Error> {
-        let found = self.client.fetch_metadata(Some(topic), self.timeout);
-        let found = found.map_err(|e| Error::request(self.unreachable(), &e))?;
+        let found = self.metadata(Some(topic))?;
         let Some(found) = found.topics().iter().find(|t| t.name() == topic) else { return Ok(None) };
         match found.error() {
             None => {
@@ -275,8 +326,26 @@ impl Admin {
         }
     }
 
-    fn unreachable(&self) -> String {
-        format!("no broker of {} answers", self.kafka.broker_list())
+    /// Asked in short turns. In between librdkafka may say what is wrong; a broker that does not let us in is not waited for.
+    fn metadata(&self, topic: Option<&str>) -> Result<Metadata, Error> {
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let error = match self.client.fetch_metadata(topic, left.min(TURN)) {
+                Ok(found) => return Ok(found),
+                Err(error) => error,
+            };
+            for _ in 0..MAX_EVENTS {
+                self.client.poll(Duration::ZERO);
+            }
+            let trouble = self.client.context().trouble();
+            let refused = trouble.as_ref().is_some_and(|(code, _)| is_refusal(*code));
+            if refused || Instant::now() >= deadline {
+                let what = format!("no broker of {} answers", self.kafka.broker_list());
+                let reason = trouble.map_or_else(|| error.to_string(), |(_, reason)| reason);
+                return Err(Error::Request { what, reason });
+            }
+        }
     }
 
     /// librdkafka's calls block: off the runtime with them.
@@ -285,7 +354,11 @@ impl Admin {
         ask: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let admin = self.clone();
-        let answer = tokio::task::spawn_blocking(move || ask(&admin)).await;
+        let answer = tokio::task::spawn_blocking(move || {
+            admin.client.context().tokens.wait_and_hand_to(admin.client.client(), admin.timeout)?;
+            ask(&admin)
+        })
+        .await;
         answer.unwrap_or_else(|panic| Err(Error::Fatal(panic.to_string())))
     }
 }

@@ -65,16 +65,25 @@
 //! | file | what it does |
 //! |---|---|
 //! | `settings.rs`, `properties.rs` | how to reach a cluster; the properties we set, and those nobody else may |
-//! | `admin.rs` | questions about a cluster, for the tools |
-//! | `log_ids.rs`, `quiet.rs` | which log stands behind the name of a topic; clients that only ask |
+//! | `sign_in.rs`, `hints.rs` | the ways to sign in, and what each needs; what to look at when a broker does not let us in |
+//! | `trust.rs` | where this machine keeps the certificates of the authorities it trusts |
+//! | `oauth.rs`, `oauth/oidc.rs`, `oauth/endpoint.rs` | signing in with a token: the properties, and the question for one |
+//! | `oauth/keeper.rs`, `oauth/tokens.rs` | the token of a cluster, asked for in time; how clients get it |
+//! | `admin.rs`, `admin/group.rs` | questions about a cluster and about its groups, for the tools |
+//! | `log_ids.rs`, `ends.rs`, `quiet.rs` | which log stands behind the name of a topic; where logs begin and end; clients that only ask |
 //! | `error.rs`, `logging.rs` | errors and log lines, without secrets |
 //! | `source.rs`, `source/reader.rs` | the source; its thread and the loop |
+//! | `source/bell.rs`, `source/agenda.rs` | who has something for the loop; what it has to come back to |
+//! | `source/ask.rs`, `source/ask/desk.rs`, `source/ask/look.rs` | what brokers are asked, off the loop; sorted by broker; one broker asked |
 //! | `source/callbacks.rs`, `source/rebalance.rs` | what the group asks; taking over partitions and giving them back |
 //! | `source/begin.rs`, `source/assignment.rs` | where a partition begins; telling librdkafka to fetch it |
+//! | `source/gate.rs` | topics that somebody looks at before they are read |
+//! | `source/ahead.rs` | how much is fetched ahead, and how long a fetch waits |
 //! | `source/deliver.rs` | from the queue of a partition to the engine |
 //! | `source/commit.rs` | from the engine to the group's offsets |
-//! | `source/survey.rs`, `source/recheck.rs` | is it still the same log, and are the next messages still there? |
-//! | `source/statistics.rs`, `source/health.rs` | brokers, lag, `/healthz` |
+//! | `source/recheck.rs` | is it still the same log, and are the next messages still there? |
+//! | `source/fenced.rs` | a member that another process has replaced |
+//! | `source/statistics.rs`, `source/health.rs`, `source/trouble.rs` | brokers, group, leaders, lag, `/healthz` |
 //! | `source/partition.rs` | what the reader knows about each partition |
 //! | `sink.rs`, `sink/batch.rs` | the sink; what is sent together, and what became of each event |
 //! | `sink/pool.rs`, `sink/producer.rs`, `sink/reports.rs` | the producers, one batch each, and their delivery reports |
@@ -83,21 +92,31 @@
 //!
 //! A record goes `reader` → `deliver` → `record` → the engine → `commit`.
 
+// What the tests share with those beside the crate knows it by its name.
+#[cfg(test)]
+extern crate self as oncebox_kafka;
+
 pub mod admin;
+mod ends;
 mod error;
+mod hints;
 mod log_ids;
 mod logging;
+mod oauth;
 mod properties;
 mod quiet;
 mod settings;
+mod sign_in;
 mod sink;
 mod source;
+mod trust;
 
 pub use error::Error;
-pub use properties::{RefusedProperty, refused_property, reserved_properties};
+pub use oncebox_kafka_ffi::TopicPattern;
+pub use properties::{RefusedProperty, refused_property, refused_together, reserved_properties};
 pub use settings::Kafka;
 pub use sink::KafkaSink;
-pub use source::KafkaSource;
+pub use source::{KafkaSource, TopicGate};
 
 /// The version of the librdkafka that is linked in, such as `2.12.1`.
 #[must_use]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use oncebox_core::source::LogId;
-use oncebox_kafka_topic_ids::topic_ids;
+use oncebox_kafka_ffi::topic_ids;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 

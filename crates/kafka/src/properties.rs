@@ -1,13 +1,30 @@
 //! The librdkafka properties that follow from what oncebox promises. One table of properties serves the source and the
 //! sink; librdkafka itself ignores those that are for the other one.
 
-/// Why a property may not be set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use std::collections::BTreeMap;
+
+use oncebox_core::secret::Secrets;
+use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
+
+use crate::oauth::Oidc;
+use crate::sign_in;
+
+/// Why a property may not be set, or not to this value. Never says the value of a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedProperty {
-    /// What depends on it.
-    pub why: &'static str,
+    /// What is wrong with it, or what depends on it.
+    pub why: String,
+    /// What to do.
+    pub fix: String,
     /// The setting of oncebox that serves the purpose, if there is one: `brokers`, `group` or `start`.
     pub instead: Option<&'static str>,
+}
+
+impl RefusedProperty {
+    pub(crate) fn new(why: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { why: why.into(), fix: fix.into(), instead: None }
+    }
 }
 
 const BROKERS: &str = "the brokers are named once, for every client";
@@ -61,32 +78,67 @@ pub fn reserved_properties() -> impl Iterator<Item = &'static str> {
     RESERVED.iter().map(|(name, ..)| *name)
 }
 
-/// Why a property may not have this value, if it may not.
+/// Why a property may not have this value, if it may not: it is oncebox's own, it asks for what is not supported, or librdkafka
+/// does not know it.
 #[must_use]
 pub fn refused_property(name: &str, value: &str) -> Option<RefusedProperty> {
-    if name == "statistics.interval.ms" && value == "0" {
-        let why = "the statistics tell whether brokers can be reached and how far behind we are";
-        return Some(RefusedProperty { why, instead: None });
+    if let Some((_, why, instead)) = RESERVED.iter().find(|(reserved, ..)| *reserved == name) {
+        let why = format!("oncebox controls this property itself: {why}");
+        let fix = instead.map_or_else(|| "remove it".to_owned(), |setting| format!("use `{setting}`"));
+        return Some(RefusedProperty { why, fix, instead: *instead });
     }
-    let (_, why, instead) = RESERVED.iter().find(|(reserved, ..)| *reserved == name)?;
-    Some(RefusedProperty { why, instead: *instead })
+    match (name, value) {
+        ("statistics.interval.ms", "0") => {
+            let why = "the statistics tell whether brokers can be reached and how far behind we are";
+            return Some(RefusedProperty::new(why, "remove it"));
+        }
+        ("topic.metadata.refresh.interval.ms", "-1" | "0") => {
+            let why = "new topics and new partitions would never be found";
+            return Some(RefusedProperty::new(why, "write how often to look, in milliseconds"));
+        }
+        _ => {}
+    }
+    sign_in::refused(name, value).or_else(|| refused_by_librdkafka(name, value))
+}
+
+/// What is missing in a table of properties, or does not go together: the property, and what is wrong.
+#[must_use]
+pub fn refused_together(properties: &BTreeMap<String, String>) -> Option<(&'static str, RefusedProperty)> {
+    let (name, why, fix) = sign_in::incomplete(properties)?;
+    Some((name, RefusedProperty::new(why, fix)))
+}
+
+/// librdkafka knows its properties, and most of what they may be.
+fn refused_by_librdkafka(name: &str, value: &str) -> Option<RefusedProperty> {
+    if Oidc::is_ours(name) {
+        return None;
+    }
+    let mut config = ClientConfig::new();
+    // Of a value that could not be read, only the name can be wrong.
+    let known = match value {
+        "" => config.create_native_config().and_then(|native| native.get(name).map(drop)),
+        value => config.set(name, value).create_native_config().map(drop),
+    };
+    let text = match known.err()? {
+        KafkaError::ClientConfig(_, description, ..) => description,
+        other => other.to_string(),
+    };
+    let why = Secrets::among([(name, value)]).removed_from(&text);
+    Some(RefusedProperty::new(
+        why,
+        "correct it: librdkafka's CONFIGURATION.md lists all properties and their values",
+    ))
 }
 
 /// Defaults of the source; they may be overridden.
 ///
-/// They keep the memory of a process small whatever the backlog is: up to `queued.max.messages.kbytes` for each partition,
-/// and a fetch more. Two of them look odd. When a partition has enough in its queue librdkafka waits
+/// How much is fetched ahead, and how long a fetch waits, follows from the memory of the process and the number of partitions: see
+/// `source/ahead.rs`. One of these looks odd. When a partition has enough in its queue librdkafka waits
 /// `fetch.queue.backoff.ms` before it looks again: a second by default, in which a queue as short as ours has long run dry.
-/// And there is one fetch at a time for each broker: one that waits there for partitions without news, for
-/// `fetch.wait.max.ms`, holds up a busy partition whose queue has run dry meanwhile.
-pub(crate) const CONSUMER_DEFAULTS: [(&str, &str); 10] = [
+pub(crate) const CONSUMER_DEFAULTS: [(&str, &str); 6] = [
     ("client.id", "oncebox"),
     ("partition.assignment.strategy", "cooperative-sticky"),
-    ("queued.max.messages.kbytes", "1024"),
     ("fetch.queue.backoff.ms", "10"),
-    ("fetch.message.max.bytes", "262144"),
-    ("fetch.max.bytes", "8388608"),
-    ("fetch.wait.max.ms", "50"),
     ("fetch.error.backoff.ms", "200"),
     ("topic.metadata.refresh.interval.ms", "30000"),
     ("statistics.interval.ms", "5000"),

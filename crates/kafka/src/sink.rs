@@ -22,7 +22,7 @@ use batch::Batch;
 use pool::Pool;
 
 /// How many batches may be under way at once: each has a producer of its own.
-const MAX_BATCHES: usize = 4;
+const MAX_BATCHES: usize = 5;
 
 /// How long Kafka may confirm nothing of a batch before the batch is given up. librdkafka itself would wait for ever, for the
 /// leader of one partition say, and meanwhile no other topic would have the place of this batch.

@@ -1,17 +1,25 @@
 //! The source: its settings, and the thread that reads.
 
+mod agenda;
+mod ahead;
+mod ask;
 mod assignment;
 mod begin;
+mod bell;
 mod callbacks;
 mod commit;
 mod deliver;
+#[cfg(test)]
+mod fatal_tests;
+mod fenced;
+mod gate;
 mod health;
 mod partition;
 mod reader;
 mod rebalance;
 mod recheck;
 mod statistics;
-mod survey;
+mod trouble;
 
 use std::time::Duration;
 
@@ -24,9 +32,11 @@ use tracing::warn;
 
 use crate::error::Error;
 use crate::settings::Kafka;
+pub(crate) use ahead::Ahead;
+use ask::Clients;
 use callbacks::Callbacks;
+pub use gate::TopicGate;
 use reader::{Plan, Reader};
-use survey::Survey;
 
 /// How long leaving the group may take after the drain. librdkafka cannot be hurried when a broker does not answer.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,6 +51,8 @@ pub struct KafkaSource {
     group: Option<String>,
     drain_budget: Duration,
     commit_interval: Duration,
+    fetch_ahead: Option<usize>,
+    gate: Option<TopicGate>,
 }
 
 impl KafkaSource {
@@ -51,6 +63,8 @@ impl KafkaSource {
             group: None,
             drain_budget: Duration::from_secs(15),
             commit_interval: Duration::from_secs(1),
+            fetch_ahead: None,
+            gate: None,
         }
     }
 
@@ -76,46 +90,86 @@ impl KafkaSource {
         self
     }
 
+    /// How many bytes librdkafka may fetch ahead, for all partitions together; a message of each partition always fits. Default:
+    /// what the [`Memory`](oncebox_core::inbox::Memory) of the inbox has for that, a quarter of it. Several sources of one
+    /// process divide it between them.
+    #[must_use]
+    pub fn fetch_ahead(mut self, bytes: usize) -> Self {
+        self.fetch_ahead = Some(bytes);
+        self
+    }
+
+    /// Begins with the partitions of a topic only after this gate has opened for it. Default: with all of them.
+    #[must_use]
+    pub fn gate(mut self, gate: TopicGate) -> Self {
+        self.gate = Some(gate);
+        self
+    }
+
     fn bounded_drain_budget(&self) -> Duration {
         let interval = self.kafka.get("max.poll.interval.ms").and_then(|ms| ms.parse().ok());
         self.drain_budget.min(interval.map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis) / 2)
     }
 
-    fn consumer(&self, intake: &Intake) -> Result<BaseConsumer<Callbacks>, Error> {
+    /// What the thread that reads needs. Takes its time: brokers are asked how many partitions there are.
+    fn reader(&self, intake: Intake) -> Result<Reader, Error> {
         if self.topics.is_empty() {
             return Err(Error::NoTopics);
         }
-        let config = self.kafka.consumer_config(self.group.as_deref().unwrap_or(intake.consumer()))?;
-        let secrets = self.kafka.secrets();
-        let created = config.create_with_context(Callbacks::new(secrets.clone()));
-        created.map_err(|e| Error::configuration(&e, &secrets))
+        let clients = Clients::new(&self.kafka, self.group_of(&intake), intake.start_policy())?;
+        let bytes = self.fetch_ahead.unwrap_or_else(|| intake.settings().memory.fetched_ahead());
+        let consumer = self.consumer(&intake, Ahead::ask(clients.asking(), &self.topics, bytes))?;
+        let plan = self.plan(&intake);
+        Reader::new(consumer, clients, intake, plan)
     }
 
-    fn plan(&self) -> Plan {
+    fn consumer(&self, intake: &Intake, ahead: Ahead) -> Result<BaseConsumer<Callbacks>, Error> {
+        let config = self.kafka.consumer_config(self.group_of(intake), ahead)?;
+        let created = config.create_with_context(Callbacks::of(&self.kafka));
+        created.map_err(|e| Error::configuration(&e, &self.kafka.secrets()))
+    }
+
+    fn group_of<'a>(&'a self, intake: &'a Intake) -> &'a str {
+        self.group.as_deref().unwrap_or(intake.consumer())
+    }
+
+    fn plan(&self, intake: &Intake) -> Plan {
         Plan {
             topics: self.topics.clone(),
             brokers: self.kafka.broker_list().to_owned(),
+            group: self.group_of(intake).to_owned(),
             drain_budget: self.bounded_drain_budget(),
             commit_interval: self.commit_interval,
+            gate: self.gate.clone(),
         }
     }
 }
 
 impl Source for KafkaSource {
     async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
+        intake.member(false);
         let name = intake.consumer().to_owned();
-        let (consumer, plan) = (self.consumer(&intake)?, self.plan());
-        let asking = Survey::client(&self.kafka)?;
+        let monitor = intake.monitor().clone();
+        let source = self.clone();
         // Whoever drops this future without stopping it first must not leave a reader behind.
         let reader_stop = stop.child_token();
         let _stops_the_reader = reader_stop.clone().drop_guard();
         let (tell, ended) = oneshot::channel();
         // A thread of its own, not the runtime's: it blocks by nature, and dropping a consumer may block for long.
         std::thread::Builder::new().name(format!("kafka-{name}")).spawn(move || {
-            let ended =
-                Reader::new(consumer, asking, intake, plan).and_then(|reader| reader.run(&reader_stop));
+            let mut burial = None;
+            let ended = source.reader(intake).and_then(|mut reader| {
+                let ended = reader.run(&reader_stop);
+                if ended.is_err() {
+                    // A client that has failed may take its time to go. The next one does not wait for it.
+                    reader.let_go();
+                    burial = Some(reader);
+                }
+                ended
+            });
             // Nobody listens any more if the deadline below has passed.
             tell.send(ended).ok();
+            drop(burial);
         })?;
         let deadline = async {
             stop.cancelled().await;
@@ -123,6 +177,10 @@ impl Source for KafkaSource {
         };
         tokio::select! {
             ended = ended => match ended {
+                Ok(Err(Error::Fenced)) => {
+                    fenced::stand_still(&name, &monitor, &stop).await;
+                    if stop.is_cancelled() { Ok(()) } else { Err(Error::Fenced.into()) }
+                }
                 Ok(result) => result.map_err(BoxError::from),
                 Err(_) => Err("the thread that reads from Kafka panicked".into()),
             },

@@ -6,17 +6,14 @@ mod support;
 
 use oncebox_kafka::Kafka;
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::mocking::MockCluster;
 use support::memory::Memory;
+use support::mock::cluster;
 use support::produce::Sender;
 use support::{Running, eventually, tiny};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_arrive_whole_and_in_order() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (_cluster, brokers) = cluster(1);
     let sender = Sender::to(&brokers);
     let headers = OwnedHeaders::new()
         .insert(Header { key: "twice", value: Some(b"1".as_slice()) })
@@ -52,11 +49,8 @@ async fn records_arrive_whole_and_in_order() {
 /// Streams that hold ten messages: each partition is paused and resumed over and over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_doubled_when_streams_fill_up() {
-    support::init_logs();
     const EACH: usize = 10_000;
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 2, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (_cluster, brokers) = cluster(2);
     let sender = Sender::to(&brokers);
     for partition in 0..2 {
         sender.send_numbered("t", partition, EACH);

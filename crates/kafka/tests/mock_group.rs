@@ -8,18 +8,10 @@ use std::time::Duration;
 
 use oncebox_core::inbox::StartPolicy;
 use oncebox_kafka::Kafka;
-use rdkafka::mocking::MockCluster;
 use support::memory::Memory;
+use support::mock::cluster;
 use support::produce::{Sender, commit, committed};
 use support::{Running, eventually};
-
-fn cluster(partitions: i32) -> (MockCluster<'static, rdkafka::producer::DefaultProducerContext>, String) {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", partitions, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
-    (cluster, brokers)
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_goes_on_at_the_lower_of_position_and_committed_offset() {

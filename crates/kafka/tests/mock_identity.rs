@@ -7,20 +7,14 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncebox_kafka::{Kafka, KafkaSource};
-use rdkafka::mocking::MockCluster;
-use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::RDKafkaApiKey;
 use support::memory::Memory;
+use support::mock::{Cluster, cluster};
 use support::produce::Sender;
 use support::{Running, eventually};
 
-type Cluster = MockCluster<'static, DefaultProducerContext>;
-
-fn cluster(messages: usize) -> (Cluster, String) {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+fn filled(messages: usize) -> (Cluster, String) {
+    let (cluster, brokers) = cluster(1);
     send(&brokers, messages);
     (cluster, brokers)
 }
@@ -53,7 +47,7 @@ async fn refused(brokers: &str, memory: &Memory, reason: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_cluster_with_the_same_topic_stops_the_partition() {
-    let ((_one, first), (_two, second)) = (cluster(50), cluster(200));
+    let ((_one, first), (_two, second)) = (filled(50), filled(200));
     let memory = Memory::default();
     read(&first, &memory, 50).await;
     refused(&second, &memory, "the position 50 belongs to another log").await;
@@ -63,7 +57,7 @@ async fn another_cluster_with_the_same_topic_stops_the_partition() {
 /// Where a broker is too old for topic ids, the last settled record is what a log is recognised by.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_topic_ids_the_last_settled_record_is_compared() {
-    let (cluster, brokers) = cluster(50);
+    let (cluster, brokers) = filled(50);
     cluster.apiversion(RDKafkaApiKey::Metadata, Some(0), Some(9)).unwrap();
     let memory = Memory::default();
     read(&brokers, &memory, 50).await;

@@ -7,17 +7,14 @@ mod support;
 use bytes::Bytes;
 use oncebox_core::outbox::{Delivery, Sink};
 use oncebox_kafka::Kafka;
-use rdkafka::mocking::MockCluster;
 use support::events::{
     CREATED_MS, all_delivered, assert_numbers_in_order, numbered, outgoing, read_all, stored,
 };
+use support::mock::cluster;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_arrive_whole() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (_cluster, brokers) = cluster(1);
     let sink = Kafka::brokers(&brokers).sink();
 
     let mut first = stored("t", 7, Some("k"), Some(b"v".to_vec()));
@@ -50,7 +47,6 @@ async fn events_arrive_whole() {
 /// The hashes that Java's own client has in its tests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_goes_where_java_would_send_it() {
-    support::init_logs();
     const PARTITIONS: i32 = 97;
     let java: [(&str, i32); 6] = [
         ("21", -973_932_308),
@@ -60,9 +56,7 @@ async fn a_key_goes_where_java_would_send_it() {
         ("lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58_897_971),
         ("abc", 479_470_107),
     ];
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", PARTITIONS, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (_cluster, brokers) = cluster(PARTITIONS);
     let events: Vec<_> =
         java.iter().map(|(key, hash)| outgoing(stored("t", i64::from(*hash), Some(key), None))).collect();
     all_delivered(&Kafka::brokers(&brokers).sink().deliver(&events).await.unwrap(), java.len());
@@ -76,10 +70,7 @@ async fn a_key_goes_where_java_would_send_it() {
 /// A queue of ten events for batches of a thousand: the sink waits for room and keeps the order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_queue_is_waited_for() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 3, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (_cluster, brokers) = cluster(3);
     let sink = Kafka::brokers(&brokers).property("queue.buffering.max.messages", "10").sink();
     for batch in 0..3 {
         let events = numbered("t", batch * 1_000..(batch + 1) * 1_000);
@@ -90,10 +81,8 @@ async fn a_full_queue_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_fits_into_no_queue_is_a_configuration_error() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let sink = Kafka::brokers(cluster.bootstrap_servers()).property("queue.buffering.max.kbytes", "1").sink();
+    let (_cluster, brokers) = cluster(1);
+    let sink = Kafka::brokers(&brokers).property("queue.buffering.max.kbytes", "1").sink();
     let event = outgoing(stored("t", 1, None, Some(vec![0; 5_000])));
     let error = sink.deliver(&[event]).await.unwrap_err().to_string();
     assert!(error.contains("queue.buffering.max.kbytes") && error.contains("5000"), "{error}");
@@ -101,10 +90,7 @@ async fn an_event_that_fits_into_no_queue_is_a_configuration_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_over_our_own_limit_is_given_up_and_its_neighbours_are_not() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (_cluster, brokers) = cluster(1);
     let sink = Kafka::brokers(&brokers).property("message.max.bytes", "10000").sink();
     let mut events = numbered("t", 0..5);
     events.insert(2, outgoing(stored("t", 99, Some("key-0"), Some(vec![b'x'; 20_000]))));
@@ -117,9 +103,7 @@ async fn an_event_over_our_own_limit_is_given_up_and_its_neighbours_are_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_that_does_not_exist_is_named_and_not_created() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (cluster, brokers) = cluster(1);
     let sink = Kafka::brokers(&brokers).sink();
     for _ in 0..2 {
         let error = sink.deliver(&numbered("absent", 0..3)).await.unwrap_err().to_string();
@@ -133,10 +117,8 @@ async fn a_topic_that_does_not_exist_is_named_and_not_created() {
 /// One table of properties for source and sink: what is for the other one does no harm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn properties_of_the_source_do_not_disturb_the_sink() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let kafka = Kafka::brokers(cluster.bootstrap_servers())
+    let (_cluster, brokers) = cluster(1);
+    let kafka = Kafka::brokers(&brokers)
         .property("session.timeout.ms", "6000")
         .property("fetch.max.bytes", "1000000")
         .property("statistics.interval.ms", "100")

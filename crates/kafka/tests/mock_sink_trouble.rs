@@ -9,22 +9,19 @@ use std::time::{Duration, Instant};
 
 use oncebox_core::outbox::{Delivery, Sink};
 use oncebox_kafka::Kafka;
-use rdkafka::mocking::MockCluster;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use support::events::{
     all_delivered, assert_first_copies_in_order, assert_numbers_in_order, numbered, read_all,
 };
 use support::eventually;
+use support::mock::cluster;
 
 /// Connections break while requests are in flight: everything is sent again, in order. The mock does not tell copies apart
 /// by their sequence as a broker does, so there may be some.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_connections_lose_nothing_and_keep_the_order() {
     use RDKafkaRespErr::{RD_KAFKA_RESP_ERR__TRANSPORT as BROKEN, RD_KAFKA_RESP_ERR_NO_ERROR as FINE};
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 3, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (cluster, brokers) = cluster(3);
     let sink = Kafka::brokers(&brokers).property("batch.num.messages", "50").sink();
     all_delivered(&sink.deliver(&numbered("t", 0..10)).await.unwrap(), 10);
     let errors = [FINE, BROKEN, FINE, FINE, BROKEN, FINE, FINE, BROKEN, BROKEN];
@@ -36,10 +33,7 @@ async fn broken_connections_lose_nothing_and_keep_the_order() {
 /// Replicas that are away are no reason to give up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_that_are_away_are_waited_for() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (cluster, brokers) = cluster(1);
     let sink = Kafka::brokers(&brokers).sink();
     let missing = RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS;
     cluster.request_errors(RDKafkaApiKey::Produce, &[missing; 3]);
@@ -50,10 +44,7 @@ async fn replicas_that_are_away_are_waited_for() {
 /// The broker is away when the batch begins: it waits, and goes out soon after the broker is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_is_away_is_waited_for() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (cluster, brokers) = cluster(1);
     let sink = std::sync::Arc::new(Kafka::brokers(&brokers).sink());
     all_delivered(&sink.deliver(&numbered("t", 0..10)).await.unwrap(), 10);
     cluster.broker_down(1).unwrap();
@@ -71,7 +62,6 @@ async fn a_broker_that_is_away_is_waited_for() {
 /// Errors after which a producer is given up: the batch is an error, the next one works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sink_comes_back_after_a_fatal_error() {
-    support::init_logs();
     use RDKafkaRespErr::{
         RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED, RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH,
         RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
@@ -83,9 +73,7 @@ async fn the_sink_comes_back_after_a_fatal_error() {
         RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED,
     ];
     for code in fatal {
-        let cluster = MockCluster::new(1).unwrap();
-        cluster.create_topic("t", 1, 1).unwrap();
-        let brokers = cluster.bootstrap_servers();
+        let (cluster, brokers) = cluster(1);
         let sink = Kafka::brokers(&brokers).property("batch.num.messages", "10").sink();
         all_delivered(&sink.deliver(&numbered("t", 0..10)).await.unwrap(), 10);
         cluster.request_errors(RDKafkaApiKey::Produce, &[code]);
@@ -99,10 +87,7 @@ async fn the_sink_comes_back_after_a_fatal_error() {
 /// A record batch that is refused is sent again in smaller parts: nobody is given up for a neighbour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn neighbours_of_a_refused_event_are_published() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (cluster, brokers) = cluster(1);
     let sink = Kafka::brokers(&brokers).property("linger.ms", "50").sink();
     all_delivered(&sink.deliver(&numbered("t", 0..10)).await.unwrap(), 10);
     let large = RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
@@ -120,11 +105,8 @@ async fn neighbours_of_a_refused_event_are_published() {
 /// A relay that lost its lease drops the batch: what was not sent must not appear later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_dropped_is_not_sent_later_and_other_batches_go_on() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
+    let (cluster, brokers) = cluster(1);
     cluster.create_topic("u", 1, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
     let sink = std::sync::Arc::new(Kafka::brokers(&brokers).sink());
     let deliver = |topic: &'static str, numbers: std::ops::Range<i64>| {
         let sink = std::sync::Arc::clone(&sink);
@@ -148,11 +130,8 @@ async fn what_is_dropped_is_not_sent_later_and_other_batches_go_on() {
 /// Dropped half-way, with requests in flight and most of the batch still waiting: only what was in flight may arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_batch_that_is_dropped_half_way_only_the_beginning_is_there() {
-    support::init_logs();
     const IN_FLIGHT: usize = 5 * 10;
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (cluster, brokers) = cluster(1);
     let kafka = Kafka::brokers(&brokers)
         .property("batch.num.messages", "10")
         .property("queue.buffering.max.messages", "500");
@@ -178,10 +157,7 @@ async fn of_a_batch_that_is_dropped_half_way_only_the_beginning_is_there() {
 /// More batches at once than there are producers: they take turns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_take_turns() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 4, 1).unwrap();
-    let brokers = cluster.bootstrap_servers();
+    let (_cluster, brokers) = cluster(4);
     let sink = std::sync::Arc::new(Kafka::brokers(&brokers).sink());
     let batches: Vec<_> = (0..12)
         .map(|batch| {
@@ -211,10 +187,8 @@ async fn a_broker_that_never_answers_does_not_hold_up_the_end() {
 /// A broker that goes away with events on their way does not hold up the end either, and its producers end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_is_gone_does_not_hold_up_the_end() {
-    support::init_logs();
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic("t", 1, 1).unwrap();
-    let sink = std::sync::Arc::new(Kafka::brokers(cluster.bootstrap_servers()).sink());
+    let (cluster, brokers) = cluster(1);
+    let sink = std::sync::Arc::new(Kafka::brokers(&brokers).sink());
     all_delivered(&sink.deliver(&numbered("t", 0..10)).await.unwrap(), 10);
     cluster.broker_down(1).unwrap();
     let waiting = tokio::spawn({

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use crate::store::MongoStore;
 
-pub(crate) use claim::{claim, claim_within, renew};
+pub(crate) use claim::{claim, claim_within, find_receipt, renew};
 pub(crate) use purge::receipts;
 
 impl Adopting for MongoStore {

@@ -6,8 +6,10 @@ mod outbox;
 mod receipts;
 mod rights;
 mod settings;
+mod transactions;
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use mongodb::bson::Document;
 use oncebox_core::store::{Check, ErrorClass, Finding, StoreError, StoreResult};
@@ -55,6 +57,10 @@ impl Check for MongoStore {
             Ok(findings)
         };
         self.patiently("checking", Box::pin(look)).await
+    }
+
+    async fn old_transactions(&self, older_than: Duration) -> StoreResult<Vec<(String, Duration)>> {
+        self.patiently("looking for old transactions", transactions::old_transactions(self, older_than)).await
     }
 }
 
@@ -111,9 +117,11 @@ fn schema(version: u32) -> Finding {
     let subject = "schema";
     match version.cmp(&NEWEST_VERSION) {
         Ordering::Equal => Finding::ok(subject, format!("version {version}")),
-        Ordering::Greater => Finding::warning(
+        Ordering::Greater => Finding::error(
             subject,
-            format!("version {version} is newer than this oncebox, which knows {NEWEST_VERSION}"),
+            format!(
+                "version {version} is newer than this oncebox, which knows {NEWEST_VERSION}: use the newer one"
+            ),
         ),
         Ordering::Less if version == 0 => {
             Finding::error(subject, "no collections yet: run `oncebox migrate`")
@@ -164,6 +172,6 @@ mod tests {
     fn versions_of_the_schema_are_told_apart() {
         assert_eq!(schema(0).level, Error);
         assert_eq!(schema(NEWEST_VERSION).level, Ok);
-        assert_eq!(schema(NEWEST_VERSION + 1).level, Warning);
+        assert_eq!(schema(NEWEST_VERSION + 1).level, Error);
     }
 }

@@ -187,7 +187,7 @@ impl Whose {
     }
 }
 
-fn key(claim: &Claim<'_>) -> Binary {
+pub(crate) fn key(claim: &Claim<'_>) -> Binary {
     binary(claim.key.as_bytes())
 }
 

@@ -12,8 +12,12 @@ use mongodb::error::{
 };
 use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 
+use crate::wording::store_error;
+
 /// Something that this server cannot do: it stands alone, and is asked for a transaction.
 pub(crate) const ILLEGAL_OPERATION: i32 = 20;
+/// The user lacks a right.
+const UNAUTHORIZED: i32 = 13;
 /// A document with this key is there already. In a transaction it is the end of it.
 pub(crate) const DUPLICATE_KEY: i32 = 11000;
 /// Another transaction has written the document, and is open or has committed since we began.
@@ -204,11 +208,11 @@ pub(crate) trait Context<T> {
 
 impl<T> Context<T> for Result<T> {
     fn context(self, doing: &str) -> StoreResult<T> {
-        self.map_err(|error| StoreError::new(class_of_own(&error), doing, Said(error)))
+        self.map_err(|error| store_error(class_of_own(&error), with_advice(doing, &error), error))
     }
 
     fn context_of_begin(self, doing: &str) -> StoreResult<T> {
-        self.map_err(|error| StoreError::new(class_of_begin(&error), doing, Said(error)))
+        self.map_err(|error| store_error(class_of_begin(&error), doing, error))
     }
 
     fn context_of_claim(self, doing: &str) -> StoreResult<T> {
@@ -219,12 +223,12 @@ impl<T> Context<T> for Result<T> {
                 _ if is_broken(&error) => ErrorClass::Away,
                 class => class,
             };
-            StoreError::new(class, doing, Said(error))
+            store_error(class, doing, error)
         })
     }
 
     fn context_of_user(self, doing: &str) -> StoreResult<T> {
-        self.map_err(|error| StoreError::new(class_of_driver(&error), doing, Said(error)))
+        self.map_err(|error| store_error(class_of_driver(&error), doing, error))
     }
 
     fn context_of_ddl(self, doing: &str) -> StoreResult<T> {
@@ -233,8 +237,23 @@ impl<T> Context<T> for Result<T> {
                 ErrorClass::Environment => ErrorClass::Failed,
                 class => class,
             };
-            StoreError::new(class, doing, Said(error))
+            let denied = code_of(&error) == Some(UNAUTHORIZED);
+            let advice = if denied {
+                " (the user may not make them: grant the role dbOwner, or readWrite and dbAdmin)"
+            } else {
+                ""
+            };
+            store_error(class, format!("{doing}{advice}"), error)
         })
+    }
+}
+
+fn with_advice(doing: &str, error: &Error) -> String {
+    match code_of(error) {
+        Some(UNAUTHORIZED) => {
+            format!("{doing} (the user lacks a right: grant the role readWrite in this database)")
+        }
+        _ => doing.to_owned(),
     }
 }
 

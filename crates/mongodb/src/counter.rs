@@ -1,4 +1,4 @@
-//! Ascending numbers: for events and dead letters.
+//! Ascending numbers: for events, dead letters and the audit.
 //!
 //! They are drawn outside of the transaction that uses them, or two transactions could never write at the same time. A batch
 //! draws when it has done everything else, so after it began: whoever sees what another one has committed gets higher numbers. A
@@ -19,6 +19,8 @@ const COUNTERS: &str = "oncebox_counter";
 pub(crate) const OUTBOX: &str = "outbox";
 /// The dead letters.
 pub(crate) const DEAD: &str = "dead";
+/// The audit.
+pub(crate) const AUDIT: &str = "audit";
 
 /// Draws `count` numbers and returns the first of them.
 pub(crate) async fn draw(database: &Database, of: &str, count: usize) -> StoreResult<i64> {

@@ -1,5 +1,7 @@
 //! Dead letters: written inside the transaction that gives the message up, read and taken back by an operator.
 
+mod edit;
+mod groups;
 mod parts;
 mod read;
 
@@ -12,8 +14,8 @@ use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId};
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    Claim, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, PositionKey, StoreError,
-    StoreResult, StoredDeadLetter, further_values, headers_json,
+    Claim, DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, ErrorClass, LetterContent,
+    PositionKey, StoreError, StoreResult, StoredDeadLetter, error_group, further_values,
 };
 use sha2::{Digest, Sha256};
 
@@ -28,6 +30,8 @@ use parts::Cut;
 use read::{matching, stored, summary, summary_fields};
 
 pub(crate) const DEAD: &str = "oncebox_dead";
+/// How many were replayed, by consumer.
+pub(crate) const REPLAYED: &str = "oncebox_replayed";
 /// The longest error text that is kept.
 const MAX_ERROR_BYTES: usize = 8 * 1024;
 /// Keys that are looked for in one command.
@@ -108,7 +112,9 @@ impl DeadLetters for MongoStore {
         }
         self.patiently(doing, async {
             let letters = self.aside(DEAD);
-            let found = letters.find(matching(filter)).projection(summary_fields()).sort(doc! { "_id": 1 });
+            let order = if filter.newest_first { -1 } else { 1 };
+            let found =
+                letters.find(matching(filter)).projection(summary_fields()).sort(doc! { "_id": order });
             let found = found.limit(i64::from(filter.limit)).await.context(doing)?;
             let found: Vec<Document> = found.try_collect().await.context(doing)?;
             Ok(found.iter().map(summary).collect())
@@ -141,6 +147,41 @@ impl DeadLetters for MongoStore {
         }
         Ok(dropped)
     }
+
+    async fn count_replay(&self, consumer: &ConsumerName) -> StoreResult<()> {
+        let doing = "counting a replay";
+        self.patiently(doing, async {
+            let count = doc! { "$inc": { "replayed": 1_i64 } };
+            let replayed = self.aside(REPLAYED);
+            let counted = replayed.update_one(doc! { "_id": consumer.as_str() }, count).upsert(true).await;
+            counted.context(doing).map(|_| ())
+        })
+        .await
+    }
+
+    async fn dead_groups(
+        &self,
+        consumer: Option<&str>,
+        limit: u32,
+        count_cap: u64,
+    ) -> StoreResult<Vec<DeadGroup>> {
+        let groups = groups::dead_groups(self, consumer, limit, count_cap);
+        self.patiently("grouping dead letters", groups).await
+    }
+
+    async fn group_letters(&self, limit: u32) -> StoreResult<u64> {
+        self.patiently("grouping dead letters", groups::group_letters(self, limit)).await
+    }
+
+    async fn edit_dead(
+        &self,
+        number: i64,
+        times_seen: u32,
+        content: &LetterContent,
+        by: &str,
+    ) -> StoreResult<bool> {
+        self.patiently("changing a dead letter", edit::edit_dead(self, number, times_seen, content, by)).await
+    }
 }
 
 /// Writes the letters. One without an id is there once for its place: a duplicate would end the transaction, so it is looked
@@ -166,7 +207,8 @@ async fn park(txn: &mut MongoTxn, consumer: &ConsumerName, letters: &[DeadLetter
     let failed_at = date(claim::now_of(tx));
     let mut documents = Vec::with_capacity(fresh.len());
     for (letter, number) in fresh.into_iter().zip(first..) {
-        let cut = Cut::of(&letter.record, headers_json::to_pairs(&letter.record.headers));
+        let content = LetterContent::of(&letter.record);
+        let cut = Cut::of(&content, parts::ALONE);
         parts::write(tx, number, &cut).await.context(doing)?;
         let mut document = doc! {
             "_id": number,
@@ -182,6 +224,7 @@ async fn park(txn: &mut MongoTxn, consumer: &ConsumerName, letters: &[DeadLetter
             "attempts": i32::try_from(letter.attempts).unwrap_or(i32::MAX),
             "failed_at": failed_at,
             "key_hash": letter.record.key.as_deref().map(|key| binary(&hash(key))),
+            "error_group": error_group(consumer.as_str(), &letter.error),
         };
         document.extend(cut.fields());
         documents.push(document);
@@ -256,6 +299,10 @@ async fn whole_letter(tx: &mut MongoTx, number: i64, doing: &str) -> StoreResult
     let found = dead.find_one(doc! { "_id": number }).session(&mut tx.session).await.context(doing)?;
     let Some(mut letter) = found else { return Ok(None) };
     parts::restore(tx, number, &mut letter).await?;
+    if let Ok(mut original) = letter.get_document("original").cloned() {
+        parts::restore(tx, parts::of_original(number), &mut original).await?;
+        letter.insert("original", original);
+    }
     stored(number, &letter).map(Some)
 }
 

@@ -28,22 +28,25 @@
 //! # Where things are
 //!
 //! - `store`, `options`: how it connects. `tx`: what handlers get. `txn`: how a transaction begins and ends.
-//! - `claim`: receipts. `adopted`: receipts in a collection of the application. `position`: who may advance, and by how much. `dead`: dead letters. `outbox`: events.
+//! - `claim`: receipts. `adopted`: receipts in a collection of the application. `position`: who may advance, and by how much. `dead`: dead letters. `pause`: who is paused. `outbox`: events.
 //! - `purge`: retention. `migrate`, `check`, `status`: for those who look after the database.
 //! - `orphans`: transactions of processes that are gone. `classify`: what an error means. `operations`: handlers from the configuration.
 
 mod adopted;
+mod audit;
 mod check;
 mod claim;
 mod classify;
 mod counter;
 mod dead;
+mod find;
 mod migrate;
 #[cfg(feature = "operations")]
 pub mod operations;
 mod options;
 mod orphans;
 mod outbox;
+mod pause;
 mod position;
 mod purge;
 mod rerun;
@@ -54,6 +57,7 @@ mod temporary;
 mod time;
 mod tx;
 mod txn;
+mod wording;
 
 pub use options::MongoStoreBuilder;
 pub use store::MongoStore;

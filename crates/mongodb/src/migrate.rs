@@ -9,17 +9,19 @@ use futures_util::TryStreamExt;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::Error as DriverError;
 use oncebox_core::error::Error;
-use oncebox_core::store::{ErrorClass, Migrate, Migration, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, Migrate, Migration, StoreError, StoreResult, refuse_newer};
 
 use crate::classify::{Context, DUPLICATE_KEY, code_of};
 use crate::position::whole;
 use crate::store::MongoStore;
 
 /// Version, name and commands, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 3] = [
+const STEPS: [(u32, &str, &str); 5] = [
     (1, "collections", include_str!("../migrations/0001_collections.json")),
     (2, "outbox", include_str!("../migrations/0002_outbox.json")),
     (3, "delays", include_str!("../migrations/0003_delays.json")),
+    (4, "paused", include_str!("../migrations/0004_paused.json")),
+    (5, "operate", include_str!("../migrations/0005_operate.json")),
 ];
 
 /// The version that this oncebox works with.
@@ -49,6 +51,7 @@ impl Migrate for MongoStore {
             let known = self.aside(LEDGER).find(doc! {}).await.context(doing)?;
             let known: Vec<Document> = known.try_collect().await.context(doing)?;
             let applied: HashSet<i64> = known.iter().filter_map(|step| whole(step.get("_id"))).collect();
+            refuse_newer(applied.iter().filter_map(|step| u32::try_from(*step).ok()), NEWEST_VERSION)?;
             Ok(STEPS.iter().map(|step| migration(step, applied.contains(&i64::from(step.0)))).collect())
         })
         .await

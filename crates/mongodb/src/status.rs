@@ -10,14 +10,14 @@ use oncebox_core::store::{ConsumerStatus, OutboxStatus, PositionStatus, Status, 
 use crate::adopted;
 use crate::claim::INBOX;
 use crate::classify::Context;
-use crate::dead::DEAD;
+use crate::dead::{DEAD, REPLAYED};
 use crate::outbox::status;
-use crate::position::{Folded, fold_all};
+use crate::position::{Folded, fold_all, whole};
 use crate::purge::HORIZONS;
 use crate::store::MongoStore;
 
 /// A status that takes longer is not worth its load.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// More positions than this are not shown.
 const MAX_POSITIONS: usize = 10_000;
 
@@ -43,7 +43,7 @@ pub(crate) async fn outbox(store: &MongoStore, count_cap: u64) -> StoreResult<Ou
     status::status(store, i64::try_from(count_cap).unwrap_or(i64::MAX)).await.context(DOING)
 }
 
-/// All consumers that have a position, a dead letter or a horizon.
+/// All consumers that have a position, a dead letter, a horizon or a replay.
 async fn consumers(
     store: &MongoStore,
     positions: &[Folded],
@@ -65,6 +65,14 @@ async fn consumers(
             horizons.insert(consumer.to_owned(), Some(before.timestamp_millis()));
         }
     }
+    let mut replays: BTreeMap<String, u64> = BTreeMap::new();
+    let mut counted = store.aside(REPLAYED).find(doc! {}).max_time(LIMIT).await.context(DOING)?;
+    while let Some(count) = counted.try_next().await.context(DOING)? {
+        if let (Ok(consumer), Some(replayed)) = (count.get_str("_id"), whole(count.get("replayed"))) {
+            horizons.entry(consumer.to_owned()).or_default();
+            replays.insert(consumer.to_owned(), replayed.unsigned_abs());
+        }
+    }
     let mut consumers = Vec::with_capacity(horizons.len());
     for (consumer, purged_before_ms) in horizons {
         let dead_letters = match count_cap {
@@ -75,7 +83,8 @@ async fn consumers(
                 count.max_time(LIMIT).await.context(DOING)?
             }
         };
-        consumers.push(ConsumerStatus { consumer, dead_letters, purged_before_ms });
+        let replayed = replays.get(&consumer).copied().unwrap_or_default();
+        consumers.push(ConsumerStatus { consumer, dead_letters, purged_before_ms, replayed });
     }
     Ok(consumers)
 }

@@ -188,10 +188,8 @@ impl MongoTx {
     pub(crate) async fn finish(&mut self) -> StoreResult<()> {
         let doing = "committing";
         if let Some((class, error)) = self.ended.take() {
-            let why = format!(
-                "an operation has failed, and that ended the transaction; the handler must not go on after it. It was: {error}"
-            );
-            return Err(StoreError::new(class, doing, why));
+            let plain = "an operation has failed, and that ended the transaction; the handler must not go on after it";
+            return Err(StoreError::new(class, doing, format!("{plain}. It was: {error}")).worded(plain));
         }
         if self.dropped || self.unanswered {
             return Err(StoreError::new(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mongodb::Database;
 use mongodb::bson::doc;
 use mongodb::options::{ReadConcern, ReadPreference, SelectionCriteria, TransactionOptions};
-use oncebox_core::error::Error;
+use oncebox_core::error::{Error, Wording};
 use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
@@ -19,6 +19,7 @@ use crate::position::Slot;
 use crate::rerun::Waiting;
 use crate::store::MongoStore;
 use crate::tx::MongoTx;
+use crate::wording::store_error;
 use crate::{adopted, claim, classify, orphans, position};
 pub(crate) use trace::Trace;
 use trace::torn;
@@ -81,6 +82,10 @@ impl Store for MongoStore {
         let trace = txn.take_trace();
         self.rollback(txn).await;
         self.ensure_not_left(trace, "rolling back").await
+    }
+
+    fn wording(error: &(dyn std::error::Error + 'static), _class: ErrorClass) -> Option<Wording> {
+        crate::wording::wording(error)
     }
 
     fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
@@ -229,7 +234,7 @@ impl MongoTxn {
             let is_new = was_open && code_of(&error) == Some(NO_SUCH_TRANSACTION);
             let nobodys = lost || is_new || is_broken(&error);
             let class = if nobodys { ErrorClass::Away } else { class_of_driver(&error) };
-            return Err(StoreError::new(class, doing, Said(error)));
+            return Err(store_error(class, doing, error));
         }
     }
 

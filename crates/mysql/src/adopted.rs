@@ -22,7 +22,7 @@ use oncebox_core::store::{
 use crate::store::MysqlStore;
 use statements::Statements;
 
-pub(crate) use claim::{claim, claim_within, renew};
+pub(crate) use claim::{claim, claim_within, find_receipt, renew};
 pub(crate) use purge::receipts;
 
 impl Adopting for MysqlStore {

@@ -4,8 +4,10 @@ mod outbox;
 mod receipts;
 mod rights;
 mod settings;
+mod transactions;
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use oncebox_core::store::{Check, ErrorClass, Finding, StoreError, StoreResult};
 use sqlx::{MySqlConnection, Row};
@@ -54,6 +56,10 @@ impl Check for MysqlStore {
         };
         self.patiently(doing, Box::pin(look)).await
     }
+
+    async fn old_transactions(&self, older_than: Duration) -> StoreResult<Vec<(String, Duration)>> {
+        self.patiently("looking for old transactions", transactions::old_transactions(self, older_than)).await
+    }
 }
 
 /// Asked by name and answered as text: not every server has all of them, and some know more than on and off.
@@ -96,9 +102,11 @@ fn schema(version: u32) -> Finding {
     let subject = "schema";
     match version.cmp(&NEWEST_VERSION) {
         Ordering::Equal => Finding::ok(subject, format!("version {version}")),
-        Ordering::Greater => Finding::warning(
+        Ordering::Greater => Finding::error(
             subject,
-            format!("version {version} is newer than this oncebox, which knows {NEWEST_VERSION}"),
+            format!(
+                "version {version} is newer than this oncebox, which knows {NEWEST_VERSION}: use the newer one"
+            ),
         ),
         Ordering::Less if version == 0 => Finding::error(subject, "no tables yet: run `oncebox migrate`"),
         Ordering::Less => Finding::error(

@@ -10,6 +10,8 @@ use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::error::DatabaseError;
 use sqlx::mysql::MySqlDatabaseError;
 
+use crate::wording::said;
+
 /// Raised by a SQL handler when a statement touched another number of rows than its rule allows.
 #[cfg(feature = "sql")]
 pub(crate) const ROW_RULE: u16 = 31001;
@@ -20,6 +22,8 @@ const FENCED: u16 = 1242;
 pub(crate) const PACKET_TOO_LARGE: u16 = 1153;
 /// MySQL's last word before it closes a connection that nobody has used for a while. MariaDB says nothing.
 const IDLE_FOR_TOO_LONG: u16 = 4031;
+/// The user may not use the database.
+const DENIED_DATABASE: u16 = 1044;
 /// There is no such savepoint, or no such routine.
 pub(crate) const DOES_NOT_EXIST: u16 = 1305;
 
@@ -220,7 +224,14 @@ impl<T> Context<T> for sqlx::Result<T> {
                 ErrorClass::Environment => ErrorClass::Failed,
                 class => class,
             };
-            StoreError::new(class, doing, error)
+            let denied = matches!(number_of(&error), Some(DENIED_DATABASE | 1142 | 1143 | 1227 | 1370 | 1419));
+            let advice = if denied {
+                " (the user may not make them: GRANT CREATE, ALTER, INDEX, CREATE ROUTINE, ALTER ROUTINE ON `…`.* TO …, or let \
+                 somebody who may run what `oncebox migrate sql` prints)"
+            } else {
+                ""
+            };
+            said(class, format!("{doing}{advice}"), error)
         })
     }
 }
@@ -241,11 +252,17 @@ fn is_broken(error: &sqlx::Error) -> bool {
 }
 
 fn of_class(class: ErrorClass, doing: &str, error: sqlx::Error) -> StoreError {
-    StoreError::new(class, with_advice(doing, &error), error)
+    let doing = with_advice(doing, &error);
+    said(class, doing, error)
 }
 
 fn with_advice(doing: &str, error: &sqlx::Error) -> String {
     match number_of(error) {
+        Some(DENIED_DATABASE | 1142 | 1143) => {
+            format!(
+                "{doing} (the user lacks a right: GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON `…`.* TO …)"
+            )
+        }
         Some(1243) => {
             format!(
                 "{doing} (a proxy that shares connections seems to stand in between: turn that off for this user)"

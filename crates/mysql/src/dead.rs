@@ -1,5 +1,7 @@
 //! Dead letters: written inside the transaction that gives the message up, read and taken back by an operator.
 
+mod edit;
+mod groups;
 mod read;
 
 use std::collections::HashMap;
@@ -8,8 +10,8 @@ use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId};
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    Claim, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, PositionKey, StoreError,
-    StoreResult, StoredDeadLetter, further_values, headers_json,
+    Claim, DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, ErrorClass, LetterContent,
+    PositionKey, StoreError, StoreResult, StoredDeadLetter, error_group, further_values, headers_json,
 };
 use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Row};
@@ -37,8 +39,8 @@ impl DeadLetters for MysqlStore {
         /// One letter each, so that a packet is no larger than its message. The only key that can be there already is the one
         /// for letters without an id.
         const PARK: &str = "INSERT INTO oncebox_dead (consumer, tenant, message_id, topic, `partition`, `offset`, `key`, \
-                 payload, headers, timestamp_ms, error, attempts, log) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE number = number";
+                 payload, headers, timestamp_ms, error, attempts, log, error_group) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE number = number";
         if letters.is_empty() {
             return Ok(());
         }
@@ -61,7 +63,8 @@ impl DeadLetters for MysqlStore {
                 .bind(record.timestamp_ms)
                 .bind(storable_error(&letter.error))
                 .bind(i32::try_from(letter.attempts).unwrap_or(i32::MAX))
-                .bind(record.log.as_ref().map_or("", LogId::as_str));
+                .bind(record.log.as_ref().map_or("", LogId::as_str))
+                .bind(error_group(consumer.as_str(), &letter.error));
             let parked = async {
                 let parked = park.execute(&mut **txn).await;
                 // It does not go with fewer messages: it is alone already.
@@ -199,6 +202,42 @@ impl DeadLetters for MysqlStore {
             Ok(done.rows_affected())
         })
         .await
+    }
+
+    async fn count_replay(&self, consumer: &ConsumerName) -> StoreResult<()> {
+        const COUNT: &str = "INSERT INTO oncebox_replayed (consumer, replayed) VALUES (?, 1) \
+             ON DUPLICATE KEY UPDATE replayed = replayed + 1";
+        let doing = "counting a replay";
+        self.patiently(doing, async {
+            let mut txn = self.begin_aside().await?;
+            self.query(COUNT).bind(consumer.as_str()).execute(&mut *txn).await.context(doing)?;
+            txn.commit_own(doing).await
+        })
+        .await
+    }
+
+    async fn dead_groups(
+        &self,
+        consumer: Option<&str>,
+        limit: u32,
+        count_cap: u64,
+    ) -> StoreResult<Vec<DeadGroup>> {
+        let groups = groups::dead_groups(self, consumer, limit, count_cap);
+        self.patiently("grouping dead letters", groups).await
+    }
+
+    async fn group_letters(&self, limit: u32) -> StoreResult<u64> {
+        self.patiently("grouping dead letters", groups::group_letters(self, limit)).await
+    }
+
+    async fn edit_dead(
+        &self,
+        number: i64,
+        times_seen: u32,
+        content: &LetterContent,
+        by: &str,
+    ) -> StoreResult<bool> {
+        self.patiently("changing a dead letter", edit::edit_dead(self, number, times_seen, content, by)).await
     }
 }
 

@@ -31,18 +31,21 @@
 //! # Where things are
 //!
 //! - `store`, `options`, `session`: how it connects. `txn`: how a transaction begins and ends.
-//! - `claim`: receipts. `adopted`: receipts in a table of the application. `position`: who may advance, and by how much. `dead`: dead letters. `outbox`: events.
+//! - `claim`: receipts. `adopted`: receipts in a table of the application. `position`: who may advance, and by how much. `dead`: dead letters. `pause`: who is paused. `outbox`: events.
 //! - `purge`: retention. `migrate`, `check`, `status`: for those who look after the database.
 //! - `classify`: what an error means. `sql_handler`: handlers from the configuration.
 
 mod adopted;
+mod audit;
 mod check;
 mod claim;
 mod classify;
 mod dead;
+mod find;
 mod migrate;
 mod options;
 mod outbox;
+mod pause;
 mod position;
 mod purge;
 mod quote;
@@ -55,6 +58,7 @@ mod store;
 mod temporary;
 mod time;
 mod txn;
+mod wording;
 
 pub use options::MysqlStoreBuilder;
 #[cfg(feature = "sql")]

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use oncebox_core::error::Error;
-use oncebox_core::store::{ErrorClass, Migrate, Migration, StoreError, StoreResult};
+use oncebox_core::store::{ErrorClass, Migrate, Migration, StoreError, StoreResult, refuse_newer};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::classify::Context;
@@ -14,12 +14,14 @@ use crate::store::MysqlStore;
 use crate::txn::MysqlTxn;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 5] = [
+const STEPS: [(u32, &str, &str); 7] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "procedures", include_str!("../migrations/0002_procedures.sql")),
     (3, "outbox", include_str!("../migrations/0003_outbox.sql")),
     (4, "delays", include_str!("../migrations/0004_delays.sql")),
     (5, "fingerprints", include_str!("../migrations/0005_fingerprints.sql")),
+    (6, "paused", include_str!("../migrations/0006_paused.sql")),
+    (7, "operate", include_str!("../migrations/0007_operate.sql")),
 ];
 
 /// The newest version this program knows.
@@ -57,6 +59,7 @@ impl Migrate for MysqlStore {
                 .context(doing)?;
             let applied = if exists > 0 { applied_versions(self, &mut txn).await? } else { HashSet::new() };
             txn.rollback().await;
+            refuse_newer(applied.iter().copied(), NEWEST_VERSION)?;
             Ok(STEPS.iter().map(|step| migration(step, applied.contains(&step.0))).collect())
         })
         .await

@@ -25,7 +25,8 @@ use std::time::Duration;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::EventRow;
 use oncebox_core::store::{
-    Deliveries, EventFilter, Leases, Outbox, OutboxAdmin, OutboxEntry, StoreResult, StoredEvent, Sweep,
+    CausedEvents, Deliveries, EventFilter, Leases, Outbox, OutboxAdmin, OutboxEntry, Ready, StoreResult,
+    StoredEvent, Sweep,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlConnection};
@@ -46,8 +47,8 @@ impl Outbox for MysqlStore {
         self.patiently("releasing shards", lease::release_shards(self, relay, shards, leaving)).await
     }
 
-    async fn ready(&self, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
-        self.patiently("looking for events", read::ready(self, shards)).await
+    async fn ready_from(&self, shards: &[u16], from: &str, topics: u16) -> StoreResult<Ready> {
+        self.patiently("looking for events", read::ready_from(self, shards, from, topics)).await
     }
 
     async fn next_events(
@@ -71,6 +72,10 @@ impl Outbox for MysqlStore {
 impl OutboxAdmin for MysqlStore {
     async fn events(&self, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
         self.patiently("reading the outbox", admin::events(self, filter)).await
+    }
+
+    async fn events_caused_by(&self, message_id: &str, newest: u32) -> StoreResult<CausedEvents> {
+        self.patiently("reading the outbox", admin::events_caused_by(self, message_id, newest)).await
     }
 
     async fn retry_events(&self, filter: &EventFilter) -> StoreResult<u64> {

@@ -13,8 +13,11 @@ const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 /// round trip of its own; and a handler that calls `begin` on its connection must get a savepoint, because BEGIN would commit
 /// what the batch has done so far. The transaction itself is empty, and the next START TRANSACTION ends it.
 ///
+/// The isolation level is set before that one: MySQL keeps the level of an open transaction for the one whose START TRANSACTION
+/// ends it, and the first batch of a connection would run with the server's default.
+///
 /// What the session begins with is written down: each transaction begins with it.
-const COUNT_ONE: &str = "SET SESSION autocommit = 0, @oncebox_sql_mode = @@SESSION.sql_mode, \
+const COUNT_ONE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION autocommit = 0, @oncebox_sql_mode = @@SESSION.sql_mode, \
      @oncebox_time_zone = @@SESSION.time_zone; START TRANSACTION";
 
 /// The depth that sqlx counts between a handler's own transactions.

@@ -42,9 +42,11 @@ const POSITIONS: &str = concat!(
 const CONSUMERS: &str = concat!(
     "SELECT /*+ MAX_EXECUTION_TIME(5000) */ k.consumer, (SELECT ",
     in_ms!("h.purged_before"),
-    " FROM oncebox_horizon AS h WHERE h.consumer = k.consumer) \
+    " FROM oncebox_horizon AS h WHERE h.consumer = k.consumer), \
+         (SELECT r.replayed FROM oncebox_replayed AS r WHERE r.consumer = k.consumer) \
      FROM (SELECT DISTINCT consumer FROM oncebox_position UNION SELECT consumer FROM oncebox_horizon \
-         UNION SELECT DISTINCT consumer FROM oncebox_dead) AS k ORDER BY k.consumer"
+         UNION SELECT consumer FROM oncebox_replayed UNION SELECT DISTINCT consumer FROM oncebox_dead) AS k \
+     ORDER BY k.consumer"
 );
 
 const LETTERS: &str =
@@ -61,6 +63,7 @@ async fn read(store: &MysqlStore, conn: &mut MySqlConnection, count_cap: u64) ->
         consumers.push(ConsumerStatus {
             dead_letters: letters.try_get::<i64, _>(0)?.unsigned_abs(),
             purged_before_ms: row.try_get(1)?,
+            replayed: row.try_get::<Option<i64>, _>(2)?.unwrap_or_default().unsigned_abs(),
             consumer,
         });
     }

@@ -6,12 +6,13 @@ use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use oncebox_core::error::Wording;
 use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
-use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreResult};
+use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
 use sqlx::mysql::MySqlTransactionManager;
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, MySql, MySqlConnection, MySqlPool};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySql, MySqlConnection, MySqlPool};
 use sqlx_core::transaction::TransactionManager;
 
 use crate::classify::{Context, DOES_NOT_EXIST, class_of_driver, number_of, torn};
@@ -20,6 +21,9 @@ use crate::session::OUR_DEPTH;
 use crate::store::MysqlStore;
 use crate::{adopted, claim, classify, position};
 pub(crate) use trace::Trace;
+
+/// How long a single connection is waited for that is only made to hear why there is none.
+const TRY_LIMIT: Duration = Duration::from_secs(5);
 
 impl Store for MysqlStore {
     type Conn = MySqlConnection;
@@ -36,7 +40,8 @@ impl Store for MysqlStore {
     async fn claim(&self, consumer: &ConsumerName, claims: &[Claim<'_>]) -> StoreResult<Claimed<MysqlTxn>> {
         self.patiently("claiming receipts", async {
             if let Some(table) = &self.inner.adopted {
-                let mut txn = self.begin().await?;
+                let mut txn =
+                    if claims.is_empty() { self.begin().await? } else { self.begin_marked().await? };
                 let (fresh, refused) = adopted::claim(self, table, &mut txn, consumer, claims).await?;
                 return Ok(Claimed::adopted(txn, fresh, refused));
             }
@@ -72,6 +77,10 @@ impl Store for MysqlStore {
         txn.undo(self).await
     }
 
+    fn wording(error: &(dyn std::error::Error + 'static), _class: ErrorClass) -> Option<Wording> {
+        crate::wording::wording(error)
+    }
+
     fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
         classify::classify(error)
     }
@@ -81,6 +90,15 @@ impl MysqlStore {
     /// Opens a transaction for messages.
     pub(crate) async fn begin(&self) -> StoreResult<MysqlTxn> {
         self.begin_on(&self.inner.pools.messages).await
+    }
+
+    /// The same, and if somebody commits it before [`MysqlTxn::commit`] does, that is seen afterwards.
+    async fn begin_marked(&self) -> StoreResult<MysqlTxn> {
+        let (mark, write) = Trace::mark();
+        let begin = format!("{}{write}", self.inner.begin);
+        let mut txn = Self::begin_with(&self.inner.pools.messages, begin).await?;
+        txn.leaves(mark);
+        Ok(txn)
     }
 
     /// Opens a transaction on a connection that carries no messages.
@@ -144,7 +162,10 @@ impl MysqlTxn {
     /// Takes a connection. The transaction begins with the first message that is sent.
     async fn connect(pool: &MySqlPool) -> StoreResult<Self> {
         // In a box: it has room for all that a new connection may need, and every call of the store would carry that along.
-        let conn = Box::pin(pool.acquire()).await.context_of_begin(CONNECTING)?;
+        let conn = match Box::pin(pool.acquire()).await {
+            Err(sqlx::Error::PoolTimedOut) => return Err(Box::pin(why_none(pool)).await),
+            acquired => acquired.context_of_begin(CONNECTING)?,
+        };
         Ok(Self { conn, open: true, trace: Trace::None })
     }
 
@@ -157,9 +178,9 @@ impl MysqlTxn {
     async fn commit(mut self, store: &MysqlStore, advance: Option<&Advance<'_>>) -> StoreResult<()> {
         let doing = "committing";
         let mut last = store.after_handler().to_owned();
-        if let Some(advance) = advance {
+        for statement in [self.trace.removal(), advance.map(position::advance)].into_iter().flatten() {
             last.push_str("; ");
-            last.push_str(&position::advance(advance));
+            last.push_str(&statement);
         }
         match self.try_commit_after(&last).await {
             // The answer is there, so the connection is, and can be asked whether the handler has committed before.
@@ -219,6 +240,10 @@ impl MysqlTxn {
         let committed = self.trace.is_in(&answer);
         if !committed {
             self.give_back();
+        } else if let Some(removal) = self.trace.removal() {
+            let message = format!("{removal}; COMMIT");
+            // If that fails, a row stays behind that nobody looks at.
+            in_time(sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *self.conn)).await.ok();
         }
         committed
     }
@@ -260,4 +285,15 @@ impl Drop for MysqlTxn {
             self.conn.close_on_drop();
         }
     }
+}
+
+/// Why a pool has no connection to give. It only says that it waited; one connection of our own says more.
+async fn why_none(pool: &MySqlPool) -> StoreError {
+    let tried = async {
+        let connection = pool.connect_options().connect().await.context_of_begin(CONNECTING)?;
+        connection.close().await.ok();
+        StoreResult::Ok(())
+    };
+    let tried = tokio::time::timeout(TRY_LIMIT, tried).await.ok();
+    StoreError::no_connection(CONNECTING, pool.options().get_max_connections(), tried)
 }

@@ -28,12 +28,15 @@
 //! | know what a handler gets and may return | [`Message`], [`Outcome`], [`reject`], [`retry_after`] |
 //! | write a handler with state, or one for whole batches | [`Handler`], [`Inbox::batch`], [`handler`] |
 //! | say where the id of a message is | [`Selector`] |
+//! | take only some messages of a topic | [`Filter`] |
 //! | use my own loop and my own transaction | [`Inbox::claim`] |
 //! | tell others what happened | [`Event`], [`Emit`], then [`Relay`] |
 //! | send mail or call a service, at least once | [`sink::ByEvent`] |
 //! | decide what happens to a message that fails | [`OnFailure`], [`RetryPolicy`], [`Worker::replay`] |
 //! | understand an error of the library | [`Error`] |
 //! | know whether everything runs | [`Monitor`], [`store::Status`] |
+//! | pause a consumer in every process, and let it go on | [`store::Pauses`] |
+//! | replay many dead letters, change them, find a message, know who did what | [`operate`] |
 //! | test a handler or a relay without a broker | [`testing::TestInbox`], [`testing::FakeSink`] |
 //! | connect | [`postgres::PgStore`], [`mysql::MysqlStore`], [`mongodb::MongoStore`], [`sqlite::SqliteStore`], [`kafka::Kafka`], [`rabbitmq::Rabbitmq`], [`http::HttpInbox`], [`webhook::Webhook`] |
 //! | read from or deliver to something else | [`source`], [`sink`] |
@@ -76,8 +79,8 @@ pub use oncebox_core::backoff::Backoff;
 pub use oncebox_core::error::{BoxError, Error, Outcome, Result, reject, retry, retry_after};
 #[doc(inline)]
 pub use oncebox_core::inbox::{
-    BatchBounds, Handler, Inbox, OnFailure, Receipt, Replayed, RetryPolicy, Selector, Settings, StalePolicy,
-    StartPolicy, Worker,
+    BatchBounds, Filter, Handler, Inbox, OnFailure, Receipt, Replayed, RetryPolicy, Selector, Settings,
+    StalePolicy, StartPolicy, Worker,
 };
 #[doc(inline)]
 pub use oncebox_core::message::Message;
@@ -86,7 +89,7 @@ pub use oncebox_core::monitor::Monitor;
 #[doc(inline)]
 pub use oncebox_core::outbox::{Emit, Event, LocalQueue, Relay, RelaySettings};
 #[doc(inline)]
-pub use oncebox_core::{source, store};
+pub use oncebox_core::{operate, source, store};
 
 pub mod handler {
     //! The shapes of handlers, and the trait for those that work on whole batches.
@@ -122,7 +125,7 @@ pub mod monitor {
     //! What the loops of an inbox and of a relay report to a [`Monitor`](crate::Monitor).
 
     #[doc(inline)]
-    pub use oncebox_core::monitor::{LoopHandle, LoopReport};
+    pub use oncebox_core::monitor::{ConsumerLag, LagReport, LoopHandle, LoopReport, Tallied};
 }
 
 pub mod outbox {
@@ -136,12 +139,15 @@ pub mod outbox {
 }
 
 pub mod settings {
-    //! The rarer parts of [`Settings`](crate::Settings): limits of a record, the crash guard's turn, the clock.
+    //! The rarer parts of [`Settings`](crate::Settings): limits of a record, the crash guard's turn, memory, who knows which
+    //! consumers are paused, the clock; and settings that change while the inbox runs.
 
     #[doc(inline)]
     pub use oncebox_core::clock::Clock;
     #[doc(inline)]
-    pub use oncebox_core::inbox::{Identity, Limits, Turn, Unfit};
+    pub use oncebox_core::inbox::{Identity, Limits, Memory, PauseWatch, Turn, Unfit};
+    #[doc(inline)]
+    pub use oncebox_core::live::Live;
 }
 
 pub mod sink {
@@ -172,7 +178,9 @@ pub mod sink {
     //! The folder `examples/own-source` has one that appends events to a file.
 
     #[doc(inline)]
-    pub use oncebox_core::outbox::{ByEvent, Deliver, Delivery, KEEP_TRYING, OutgoingEvent, Sink, SinkFn};
+    pub use oncebox_core::outbox::{
+        ByEvent, Deliver, Delivery, KEEP_TRYING, OutgoingEvent, Sink, SinkFn, Standing,
+    };
 }
 
 #[cfg(feature = "testing")]

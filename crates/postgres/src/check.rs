@@ -3,8 +3,10 @@
 mod outbox;
 mod receipts;
 mod settings;
+mod transactions;
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use oncebox_core::store::{Check, ErrorClass, Finding, StoreError, StoreResult};
 use sqlx::Row;
@@ -54,6 +56,10 @@ impl Check for PgStore {
         };
         self.patiently(doing, Box::pin(look)).await
     }
+
+    async fn old_transactions(&self, older_than: Duration) -> StoreResult<Vec<(String, Duration)>> {
+        self.patiently("looking for old transactions", transactions::old_transactions(self, older_than)).await
+    }
 }
 
 const WRITES: &str = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
@@ -93,9 +99,11 @@ fn schema(version: u32) -> Finding {
     let subject = "schema";
     match version.cmp(&NEWEST_VERSION) {
         Ordering::Equal => Finding::ok(subject, format!("version {version}")),
-        Ordering::Greater => Finding::warning(
+        Ordering::Greater => Finding::error(
             subject,
-            format!("version {version} is newer than this oncebox, which knows {NEWEST_VERSION}"),
+            format!(
+                "version {version} is newer than this oncebox, which knows {NEWEST_VERSION}: use the newer one"
+            ),
         ),
         Ordering::Less if version == 0 => Finding::error(subject, "no tables yet: run `oncebox migrate`"),
         Ordering::Less => Finding::error(

@@ -10,11 +10,15 @@ use oncebox_core::store::{ErrorClass, StoreError, StoreResult};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
+use crate::wording::said;
+
 /// Raised by `oncebox_advance` when the position belongs to a newer owner.
 pub(crate) const FENCED: &str = "OBX01";
 /// Raised by a SQL handler when a statement touched another number of rows than its rule allows.
 #[cfg(feature = "sql")]
 pub(crate) const ROW_RULE: &str = "OBX02";
+/// A right is missing.
+pub(crate) const DENIED: &str = "42501";
 /// A statement in a transaction that an earlier error has aborted.
 const ABORTED: &str = "25P02";
 
@@ -189,7 +193,14 @@ impl<T> Context<T> for sqlx::Result<T> {
                 ErrorClass::Environment => ErrorClass::Failed,
                 class => class,
             };
-            StoreError::new(class, doing, error)
+            let denied = error.as_database_error().and_then(DatabaseError::code).as_deref() == Some(DENIED);
+            let advice = if denied {
+                " (the role may not make them: GRANT CREATE, USAGE ON SCHEMA … TO …, or let somebody who may run what `oncebox migrate \
+                 sql` prints)"
+            } else {
+                ""
+            };
+            said(class, format!("{doing}{advice}"), error)
         })
     }
 }
@@ -207,7 +218,8 @@ fn is_outcome_unknown(error: &sqlx::Error) -> bool {
 }
 
 fn of_class(class: ErrorClass, doing: &str, error: sqlx::Error) -> StoreError {
-    StoreError::new(class, with_advice(doing, &error), error)
+    let doing = with_advice(doing, &error);
+    said(class, doing, error)
 }
 
 fn with_advice(doing: &str, error: &sqlx::Error) -> String {
@@ -216,6 +228,10 @@ fn with_advice(doing: &str, error: &sqlx::Error) -> String {
         Some("26000" | "42P05") => format!(
             "{doing} (a pooler in transaction mode seems to stand in between: turn on `pooler`, or add \
              statement-cache-capacity=0 to the URL)"
+        ),
+        Some(DENIED) => format!(
+            "{doing} (the role lacks a right: GRANT USAGE ON SCHEMA … TO …; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN \
+             SCHEMA … TO …; GRANT USAGE ON ALL SEQUENCES IN SCHEMA … TO …)"
         ),
         Some(ABORTED) => format!(
             "{doing} (the handler has swallowed an error of an earlier statement, and PostgreSQL undoes the whole \

@@ -1,13 +1,15 @@
 //! Dead letters: written inside the transaction that gives the message up, read and taken back by an operator.
 
+mod edit;
+mod groups;
 mod read;
 
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId};
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    Claim, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, PositionKey, StoreError,
-    StoreResult, StoredDeadLetter, further_values, headers_json,
+    Claim, DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, ErrorClass, LetterContent,
+    PositionKey, StoreError, StoreResult, StoredDeadLetter, error_group, further_values, headers_json,
 };
 use sqlx::Row;
 
@@ -30,12 +32,13 @@ impl DeadLetters for PgStore {
     ) -> StoreResult<()> {
         /// The only conflict there can be is on the index for letters without an id.
         const PARK: &str = "INSERT INTO oncebox_dead (consumer, tenant, message_id, topic, partition, \"offset\", key, payload, \
-                 headers, timestamp_ms, error, attempts, log) \
+                 headers, timestamp_ms, error, attempts, log, error_group) \
              SELECT $1, d.tenant, d.message_id, d.topic, d.partition, d.at, d.key, d.payload, d.headers::json, \
-                 d.timestamp_ms, d.error, d.attempts, d.log \
+                 d.timestamp_ms, d.error, d.attempts, d.log, d.error_group \
              FROM unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::bytea[], $8::bytea[], \
-                 $9::text[], $10::bigint[], $11::text[], $12::int[], $13::text[]) WITH ORDINALITY AS d(tenant, \
-                 message_id, topic, partition, at, key, payload, headers, timestamp_ms, error, attempts, log, ord) \
+                 $9::text[], $10::bigint[], $11::text[], $12::int[], $13::text[], $14::text[]) WITH ORDINALITY \
+                 AS d(tenant, message_id, topic, partition, at, key, payload, headers, timestamp_ms, error, attempts, \
+                 log, error_group, ord) \
              ORDER BY ord ON CONFLICT DO NOTHING";
         if letters.is_empty() {
             return Ok(());
@@ -57,6 +60,7 @@ impl DeadLetters for PgStore {
                 .bind(column(letters, |letter| storable_error(&letter.error)))
                 .bind(column(letters, |letter| i32::try_from(letter.attempts).unwrap_or(i32::MAX)))
                 .bind(column(letters, |letter| letter.record.log.as_ref().map_or("", LogId::as_str)))
+                .bind(column(letters, |letter| error_group(consumer.as_str(), &letter.error)))
                 .execute(&mut **txn)
                 .await
                 .context_of_user(doing)?;
@@ -153,11 +157,15 @@ impl DeadLetters for PgStore {
     }
 
     async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
-        const LIST: &str = concat!("SELECT ", summary_columns!(), " ", matching!());
+        const LIST: &str =
+            concat!("SELECT ", summary_columns!(), " ", matching!(), " ORDER BY number LIMIT $13");
+        const NEWEST: &str =
+            concat!("SELECT ", summary_columns!(), " ", matching!(), " ORDER BY number DESC LIMIT $13");
+        let list = if filter.newest_first { NEWEST } else { LIST };
         let doing = "reading dead letters";
         self.patiently(doing, async {
             let mut txn = self.begin_aside().await?;
-            let rows = bound(LIST, filter).fetch_all(&mut *txn).await.context(doing)?;
+            let rows = bound(list, filter).fetch_all(&mut *txn).await.context(doing)?;
             txn.rollback().await;
             rows.iter().map(summary).collect::<sqlx::Result<_>>().context(doing)
         })
@@ -177,8 +185,11 @@ impl DeadLetters for PgStore {
     }
 
     async fn drop_dead(&self, filter: &DeadFilter) -> StoreResult<u64> {
-        const DROP: &str =
-            concat!("DELETE FROM oncebox_dead WHERE number IN (SELECT number ", matching!(), " FOR UPDATE)");
+        const DROP: &str = concat!(
+            "DELETE FROM oncebox_dead WHERE number IN (SELECT number ",
+            matching!(),
+            " ORDER BY number LIMIT $13 FOR UPDATE)"
+        );
         let doing = "dropping dead letters";
         self.patiently(doing, async {
             let mut txn = self.begin_aside().await?;
@@ -187,6 +198,42 @@ impl DeadLetters for PgStore {
             Ok(done.rows_affected())
         })
         .await
+    }
+
+    async fn count_replay(&self, consumer: &ConsumerName) -> StoreResult<()> {
+        const COUNT: &str = "INSERT INTO oncebox_replayed AS r (consumer, replayed) VALUES ($1, 1) \
+             ON CONFLICT (consumer) DO UPDATE SET replayed = r.replayed + 1";
+        let doing = "counting a replay";
+        self.patiently(doing, async {
+            let mut txn = self.begin_aside().await?;
+            self.query(COUNT).bind(consumer.as_str()).execute(&mut *txn).await.context(doing)?;
+            txn.commit_own(doing).await
+        })
+        .await
+    }
+
+    async fn dead_groups(
+        &self,
+        consumer: Option<&str>,
+        limit: u32,
+        count_cap: u64,
+    ) -> StoreResult<Vec<DeadGroup>> {
+        let groups = groups::dead_groups(self, consumer, limit, count_cap);
+        self.patiently("grouping dead letters", groups).await
+    }
+
+    async fn group_letters(&self, limit: u32) -> StoreResult<u64> {
+        self.patiently("grouping dead letters", groups::group_letters(self, limit)).await
+    }
+
+    async fn edit_dead(
+        &self,
+        number: i64,
+        times_seen: u32,
+        content: &LetterContent,
+        by: &str,
+    ) -> StoreResult<bool> {
+        self.patiently("changing a dead letter", edit::edit_dead(self, number, times_seen, content, by)).await
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use oncebox_core::error::Error;
-use oncebox_core::store::{Migrate, Migration, StoreResult};
+use oncebox_core::store::{Migrate, Migration, StoreResult, refuse_newer};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::classify::Context;
@@ -11,13 +11,15 @@ use crate::store::PgStore;
 use crate::txn::PgTxn;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 6] = [
+const STEPS: [(u32, &str, &str); 8] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "functions", include_str!("../migrations/0002_functions.sql")),
     (3, "outbox", include_str!("../migrations/0003_outbox.sql")),
     (4, "logs", include_str!("../migrations/0004_logs.sql")),
     (5, "delays", include_str!("../migrations/0005_delays.sql")),
     (6, "fingerprints", include_str!("../migrations/0006_fingerprints.sql")),
+    (7, "paused", include_str!("../migrations/0007_paused.sql")),
+    (8, "operate", include_str!("../migrations/0008_operate.sql")),
 ];
 
 /// The newest version this program knows.
@@ -50,6 +52,7 @@ impl Migrate for PgStore {
                 .context(doing)?;
             let applied = if exists { applied_versions(self, &mut txn).await? } else { HashSet::new() };
             txn.rollback().await;
+            refuse_newer(applied.iter().copied(), NEWEST_VERSION)?;
             Ok(STEPS.iter().map(|step| migration(step, applied.contains(&step.0))).collect())
         })
         .await

@@ -8,6 +8,7 @@ mod admin;
 mod deliveries;
 mod emit;
 mod emit_as_begun;
+pub(crate) mod floors;
 mod lease;
 mod left_behind;
 mod read;
@@ -20,7 +21,8 @@ use std::time::Duration;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::EventRow;
 use oncebox_core::store::{
-    Deliveries, EventFilter, Leases, Outbox, OutboxAdmin, OutboxEntry, StoreResult, StoredEvent, Sweep,
+    CausedEvents, Deliveries, EventFilter, Leases, Outbox, OutboxAdmin, OutboxEntry, Ready, StoreResult,
+    StoredEvent, Sweep,
 };
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -40,8 +42,9 @@ impl Outbox for PgStore {
         self.patiently("releasing shards", lease::release_shards(self, relay, shards, leaving)).await
     }
 
-    async fn ready(&self, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
-        self.patiently("looking for events", read::ready(self, shards)).await
+    async fn ready_from(&self, shards: &[u16], from: &str, topics: u16) -> StoreResult<Ready> {
+        let ready = read::ready_from(self, shards, from, topics);
+        self.or_forget(self.patiently("looking for events", ready).await)
     }
 
     async fn next_events(
@@ -50,7 +53,7 @@ impl Outbox for PgStore {
         shards: &[u16],
         bounds: BatchBounds,
     ) -> StoreResult<Vec<StoredEvent>> {
-        self.patiently("reading events", read::next_events(self, topic, shards, bounds)).await
+        self.or_forget(self.patiently("reading events", read::next_events(self, topic, shards, bounds)).await)
     }
 
     async fn clock_ms(&self) -> StoreResult<i64> {
@@ -58,13 +61,18 @@ impl Outbox for PgStore {
     }
 
     async fn record_deliveries(&self, deliveries: &Deliveries) -> StoreResult<()> {
-        self.patiently("recording deliveries", deliveries::record_deliveries(self, deliveries)).await
+        let recorded = deliveries::record_deliveries(self, deliveries);
+        self.or_forget(self.patiently("recording deliveries", recorded).await)
     }
 }
 
 impl OutboxAdmin for PgStore {
     async fn events(&self, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
         self.patiently("reading the outbox", admin::events(self, filter)).await
+    }
+
+    async fn events_caused_by(&self, message_id: &str, newest: u32) -> StoreResult<CausedEvents> {
+        self.patiently("reading the outbox", admin::events_caused_by(self, message_id, newest)).await
     }
 
     async fn retry_events(&self, filter: &EventFilter) -> StoreResult<u64> {
@@ -85,6 +93,16 @@ impl OutboxAdmin for PgStore {
 
     async fn check_sweep(&self, sweep: &Sweep) -> StoreResult<()> {
         self.patiently("checking a sweep", sweep::check_sweep(self, sweep)).await
+    }
+}
+
+impl PgStore {
+    /// After an error nobody knows whether it is still the same server.
+    fn or_forget<T>(&self, result: StoreResult<T>) -> StoreResult<T> {
+        if result.is_err() {
+            self.inner.floors.forget();
+        }
+        result
     }
 }
 

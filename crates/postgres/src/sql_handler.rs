@@ -24,6 +24,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use crate::classify::Context;
 use crate::store::PgStore;
+use crate::wording::said;
 use arguments::Columns;
 use function::Function;
 
@@ -98,7 +99,7 @@ impl SqlHandler {
             Err(error) if failure::is_missing_function(&error) => {
                 self.looks_each_time.store(true, Ordering::Relaxed);
                 // The transaction is lost; the next one defines it first. No message is to blame.
-                let error = StoreError::new(ErrorClass::Transient, "calling a handler in SQL", error);
+                let error = said(ErrorClass::Transient, "calling a handler in SQL", error);
                 Err(Failure::of_batch(error))
             }
             Err(error) => Err(failure::failure(&self.function, &self.sources, fresh.len(), error)),

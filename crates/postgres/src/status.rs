@@ -39,10 +39,11 @@ const CONSUMERS: &str = "WITH RECURSIVE with_letters AS ( \
          SELECT (SELECT d.consumer FROM oncebox_dead d WHERE d.consumer > w.consumer ORDER BY d.consumer LIMIT 1) \
          FROM with_letters w WHERE w.consumer IS NOT NULL), \
      known AS (SELECT consumer FROM oncebox_position UNION SELECT consumer FROM oncebox_horizon \
-         UNION SELECT consumer FROM with_letters WHERE consumer IS NOT NULL) \
+         UNION SELECT consumer FROM oncebox_replayed UNION SELECT consumer FROM with_letters WHERE consumer IS NOT NULL) \
      SELECT k.consumer, \
          (SELECT count(*) FROM (SELECT FROM oncebox_dead d WHERE d.consumer = k.consumer LIMIT $1) capped), \
-         (SELECT (extract(epoch FROM purged_before) * 1000)::bigint FROM oncebox_horizon h WHERE h.consumer = k.consumer) \
+         (SELECT (extract(epoch FROM purged_before) * 1000)::bigint FROM oncebox_horizon h WHERE h.consumer = k.consumer), \
+         (SELECT replayed FROM oncebox_replayed r WHERE r.consumer = k.consumer) \
      FROM known k ORDER BY k.consumer";
 
 /// Never analysed is -1.
@@ -86,5 +87,6 @@ fn consumer(row: &PgRow) -> sqlx::Result<ConsumerStatus> {
         consumer: row.try_get(0)?,
         dead_letters: row.try_get::<i64, _>(1)?.unsigned_abs(),
         purged_before_ms: row.try_get(2)?,
+        replayed: row.try_get::<Option<i64>, _>(3)?.unwrap_or_default().unsigned_abs(),
     })
 }

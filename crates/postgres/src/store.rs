@@ -12,6 +12,7 @@ use sqlx::{PgPool, Postgres, SqlSafeStr, SqlStr};
 
 use crate::adopted::Adopted;
 use crate::options::{Limits, PgStoreBuilder, Pools};
+use crate::outbox::floors::Floors;
 use crate::session::Sessions;
 
 /// A statement of ours.
@@ -36,6 +37,7 @@ pub(crate) struct Inner {
     pooler: bool,
     by_day: bool,
     pub(crate) adopted: Option<Adopted>,
+    pub(crate) floors: Floors,
 }
 
 impl fmt::Debug for PgStore {
@@ -83,7 +85,17 @@ impl PgStore {
         let (begin, begin_relay) = (limits.begin(), limits.begin_relay());
         let adopted = adopt.map(Adopted::new);
         Self {
-            inner: Arc::new(Inner { pools, sessions, begin, begin_relay, patience, pooler, by_day, adopted }),
+            inner: Arc::new(Inner {
+                pools,
+                sessions,
+                begin,
+                begin_relay,
+                patience,
+                pooler,
+                by_day,
+                adopted,
+                floors: Floors::default(),
+            }),
         }
     }
 

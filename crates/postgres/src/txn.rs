@@ -1,18 +1,26 @@
 //! One transaction, from BEGIN to COMMIT: the hot path.
 
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
+use oncebox_core::error::Wording;
 use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Row, SqlSafeStr, SqlStr};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, SqlSafeStr, SqlStr,
+};
 use sqlx_core::transaction::TransactionManager;
 
 use crate::classify::{Context, class_of_driver};
 use crate::store::PgStore;
 use crate::{adopted, claim, classify, position};
+
+const CONNECTING: &str = "connecting to PostgreSQL";
+/// How long a single connection is waited for that is only made to hear why there is none.
+const TRY_LIMIT: Duration = Duration::from_secs(5);
 
 impl Store for PgStore {
     type Conn = PgConnection;
@@ -76,6 +84,10 @@ impl Store for PgStore {
         }
     }
 
+    fn wording(error: &(dyn std::error::Error + 'static), _class: ErrorClass) -> Option<Wording> {
+        crate::wording::wording(error)
+    }
+
     fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {
         classify::classify(error)
     }
@@ -133,7 +145,10 @@ impl PgTxn {
     /// Takes a connection and sends `begin`: BEGIN and its SET LOCALs in one message.
     pub(crate) async fn begin(pool: &PgPool, begin: SqlStr) -> StoreResult<Self> {
         // In a box: it has room for all that a new connection may need, and every call of the store would carry that along.
-        let conn = Box::pin(pool.acquire()).await.context_of_begin("connecting to PostgreSQL")?;
+        let conn = match Box::pin(pool.acquire()).await {
+            Err(sqlx::Error::PoolTimedOut) => return Err(Box::pin(why_none(pool)).await),
+            acquired => acquired.context_of_begin(CONNECTING)?,
+        };
         let mut txn = Self { conn, open: true };
         PgTransactionManager::begin(&mut txn.conn, Some(begin))
             .await
@@ -272,4 +287,15 @@ pub(crate) fn begin_message(settings: &[(&str, String)]) -> SqlStr {
         message.push_str(&format!(", pg_catalog.set_config('{name}', '{value}', true)"));
     }
     AssertSqlSafe(message).into_sql_str()
+}
+
+/// Why a pool has no connection to give. It only says that it waited; one connection of our own says more.
+async fn why_none(pool: &PgPool) -> StoreError {
+    let tried = async {
+        let connection = pool.connect_options().connect().await.context_of_begin(CONNECTING)?;
+        connection.close().await.ok();
+        StoreResult::Ok(())
+    };
+    let tried = tokio::time::timeout(TRY_LIMIT, tried).await.ok();
+    StoreError::no_connection(CONNECTING, pool.options().get_max_connections(), tried)
 }

@@ -12,6 +12,7 @@ use oncebox_core::store::{
     Sweep,
 };
 use oncebox_postgres::PgStore;
+use oncebox_testkit::conformance::ready;
 use sqlx::{Connection, PgConnection};
 use support::relay::{HOUR, HandRelay, MANY, emit, every, text};
 use support::{execute, number, with_database, with_store};
@@ -114,6 +115,61 @@ async fn a_long_transaction_elsewhere_stops_nobody() {
         relay.publish(seqs).await;
         open.commit().await.unwrap();
         assert_eq!(relay.texts("t").await, ["late"], "its number is lower than those that were published");
+    })
+    .await;
+}
+
+/// A report that has been reading for an hour keeps the index entries of all that was published since. The relay begins above them, and
+/// still finds what commits late, in its order, and what an operator makes ready again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_stays_open_hides_nothing() {
+    with_store(|store, url| async move {
+        let relay = HandRelay::start(&store).await;
+        let shards = relay.shards();
+        let parked = emit(&store, "t", &[("c", "parked")]).await[0];
+        relay.park(parked).await;
+        let mut reader = PgConnection::connect(&url).await.unwrap();
+        let mut report = reader.begin().await.unwrap();
+        sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").execute(&mut *report).await.unwrap();
+        sqlx::query("SELECT count(*) FROM oncebox_outbox").execute(&mut *report).await.unwrap();
+        for _ in 0..2 {
+            let many = "INSERT INTO oncebox_outbox (topic, key, payload) \
+                 SELECT 't', convert_to('k' || i % 100, 'UTF8'), 'x' FROM generate_series(1, 100000) AS i";
+            execute(&store, many).await;
+            execute(&store, "DELETE FROM oncebox_outbox WHERE parked_at IS NULL").await;
+        }
+        let pass = async || {
+            let seqs = emit(&store, "t", &[("b", "other")]).await;
+            assert_eq!(ready(&store, &shards).await.unwrap().len(), 1);
+            assert_eq!(relay.texts("t").await, ["other"]);
+            relay.publish(seqs).await;
+            sleep(Duration::from_millis(100)).await;
+        };
+
+        let mut writer = PgConnection::connect(&url).await.unwrap();
+        let mut open = writer.begin().await.unwrap();
+        open.emit(Event::to("t").key("a").bytes("late")).await.unwrap();
+        for _ in 0..20 {
+            pass().await;
+        }
+        open.commit().await.unwrap();
+        let later = emit(&store, "t", &[("a", "later")]).await;
+        let both = relay.next("t").await;
+        assert_eq!(both.iter().map(text).collect::<Vec<_>>(), ["late", "later"]);
+        relay.publish(vec![both[0].seq, later[0]]).await;
+
+        // Now nobody writes, and the floors rise.
+        for _ in 0..20 {
+            pass().await;
+        }
+        assert!(ready(&store, &shards).await.unwrap().is_empty());
+        store.retry_events(&EventFilter { seqs: vec![parked], ..every() }).await.unwrap();
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while ready(&store, &shards).await.unwrap().is_empty() || relay.texts("t").await != ["parked"] {
+            assert!(Instant::now() < deadline, "it was made ready again");
+            sleep(Duration::from_millis(200)).await;
+        }
+        report.rollback().await.unwrap();
     })
     .await;
 }
@@ -396,7 +452,7 @@ async fn many_waiting_events_do_not_stand_in_the_way() {
         }
         relay.publish(last).await;
         assert!(relay.next("t").await.is_empty());
-        assert!(store.ready(&relay.shards()).await.unwrap().is_empty());
+        assert!(ready(&store, &relay.shards()).await.unwrap().is_empty());
         relay.publish(seqs).await;
         let mut published = 0;
         while published < 20_000 {

@@ -23,7 +23,7 @@ use publisher::{Failure, Outgoing, Report};
 use route::{Route, Routes};
 
 /// How many batches may be under way at once: each has a connection of its own.
-const MAX_BATCHES: usize = 4;
+const MAX_BATCHES: usize = 5;
 /// How long RabbitMQ may confirm nothing of a batch before the batch is given up, so that others have their turn.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The routing key of a sink that was given none.

@@ -7,6 +7,7 @@ mod support;
 use std::time::Duration;
 
 use lapin::BasicProperties;
+use lapin::types::AMQPValue;
 use oncebox_core::outbox::{Delivery, OutgoingEvent, Sink};
 use oncebox_rabbitmq::{Rabbitmq, RabbitmqSink};
 use support::broker::Broker;
@@ -126,6 +127,43 @@ async fn a_broker_that_takes_less_is_found_out_event_by_event_and_one_that_is_sh
     eventually("its connection is gone", async || node.connections() == 1).await;
     let arrived = broker.count("q").await;
     assert!(arrived < 500, "all {arrived} were sent");
+}
+
+/// A cluster of three: the node that leads the queue dies, another one leads it, and the consumer stays where it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_queue_whose_leader_dies_is_read_on() {
+    let mut first = Node::start("").await;
+    let second = Node::join(&first, "second").await;
+    let third = Node::join(&first, "third").await;
+    let everywhere = ("x-quorum-initial-group-size", AMQPValue::LongInt(3));
+    let broker = Broker::connect(&first.url()).await;
+    broker.quorum_queue("q", &[everywhere]).await;
+    broker.close().await;
+    assert!(first.leads("q", &second), "a queue is led where it was made");
+
+    let (scene, broker) = (Scene::new().await, Broker::connect(&second.url()).await);
+    let rabbitmq = Rabbitmq::nodes(format!("{},{}", second.url(), third.url())).unwrap();
+    let worker = scene.worker_of(scene.inbox().batch_bounds(batches_of(10)));
+    let running = scene.start_worker(worker, rabbitmq.source("q").prefetch(40));
+    let put = async |ids: std::ops::Range<u32>| {
+        for id in ids {
+            let properties = BasicProperties::default().with_message_id(id.to_string().into());
+            broker.put("q", b"{}", properties.with_delivery_mode(2)).await;
+        }
+    };
+    put(0..200).await;
+    scene.effects_become(50).await;
+    first.kill();
+    eventually("another one leads", async || second.leads("q", &second) || third.leads("q", &second)).await;
+    put(200..400).await;
+    scene.effects_become(400).await;
+    first.start_again().await;
+    put(400..450).await;
+    scene.effects_become(450).await;
+    scene.drain(running, &broker, &rabbitmq.source("q")).await;
+    let mut effects = scene.effects().await;
+    effects.sort_by_key(|id| id.parse::<u32>().unwrap());
+    assert_eq!(effects, (0..450).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
 /// The broker closes a channel whose consumer does not acknowledge in time.

@@ -4,12 +4,18 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
 use futures_util::StreamExt;
 use lapin::BasicProperties;
 use lapin::options::BasicConsumeOptions;
 use lapin::types::{AMQPValue, FieldTable};
 use oncebox::store::{DeadFilter, DeadLetters};
+use oncebox::{Message, OnFailure, reject};
 use oncebox_rabbitmq::{Rabbitmq, RabbitmqSource};
+use sqlx::SqliteConnection;
 use support::broker::{Broker, text};
 use support::inbox::{Scene, batches_of};
 use support::proxy::Proxy;
@@ -233,6 +239,29 @@ async fn retention_counts_from_when_the_queue_was_empty() {
     scene.effects_become(20).await;
     eventually("it is caught up", async || scene.caught_up_ms().await.is_some()).await;
     running.stop().await;
+}
+
+/// A broker delivers what is given back again at once: without a wait this would be thousands of tries a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_given_back_does_not_go_to_and_fro() {
+    let (scene, broker, queue) = (Scene::new().await, Broker::connect(&url()).await, unique("given-back"));
+    broker.queue(&queue, &[]).await;
+    put(&broker, &queue, 0..1).await;
+    let tries = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&tries);
+    let worker = scene.inbox().on_failure(OnFailure::GiveBack).each(
+        async move |_: &mut SqliteConnection, _: &Message| -> oncebox::Result {
+            count.fetch_add(1, Ordering::SeqCst);
+            Err(reject("never"))
+        },
+    );
+    let began = Instant::now();
+    let running = scene.start_worker(worker, source(&url(), &queue));
+    eventually("it comes again and again", async || tries.load(Ordering::SeqCst) >= 3).await;
+    // A second and then two, of which up to a half is taken off at random.
+    assert!(began.elapsed() >= Duration::from_millis(1_500), "{:?}", began.elapsed());
+    running.stop().await;
+    assert_eq!(broker.count(&queue).await, 1, "it is where it was");
 }
 
 /// No broker checks it, and the client would end the connection at it, again and again.

@@ -80,6 +80,8 @@ events! {
     Retired = "position retired",
     Mended = "operator mended a message",
     DayPassed = "hours passed",
+    Paused = "consumer paused",
+    Resumed = "paused consumer resumed",
     Purged = "receipt purged",
     PurgeHeld = "receipts held by a partition that stands still",
     DoubleAfterRetention = "copy applied again after the retention",

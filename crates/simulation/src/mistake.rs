@@ -56,6 +56,7 @@ mistakes! {
     PurgeByDatabaseClock = "purge by the database's clock alone",
     FastestPartition = "retention follows the fastest partition",
     ReplayKeepsAge = "a replay keeps the receipt's old age",
+    PauseIgnored = "a paused consumer goes on",
     AnswerBeforeCommit = "queue: acknowledge before the commit",
     NoQueueGuard = "queue: no crash guard for what was delivered before",
     RedeliveredIsDuplicate = "queue: what was delivered before counts as applied",

@@ -4,7 +4,9 @@ use oncebox_core::inbox::{Inbox, OnFailure, Replayed, Settings};
 use oncebox_core::names::ConsumerName;
 use oncebox_core::outbox::{Event as Emitted, emit_all};
 use oncebox_core::source::StartError;
-use oncebox_core::store::{DeadFilter, DeadLetters, EventFilter, OutboxAdmin, Positions, Store};
+use oncebox_core::store::{
+    DeadFilter, DeadLetters, EventFilter, OutboxAdmin, PauseNote, Pauses, Positions, Store,
+};
 
 use crate::coverage::Event;
 use crate::handler::{OneMessage, WholeBatch};
@@ -96,6 +98,21 @@ impl Operator {
         };
         if reason.contains("position move") {
             self.move_to(spot, next).await;
+        }
+    }
+
+    /// Pauses a consumer. If the answer gets lost, it may be paused all the same.
+    pub(crate) async fn pause(&self, consumer: usize) {
+        let Ok(name) = ConsumerName::new(format!("c{consumer}")) else { return };
+        self.world.lock().saw(Event::Paused);
+        self.store.pause(&name, &PauseNote::by("an operator")).await.ok();
+    }
+
+    /// Lets it go on.
+    pub(crate) async fn resume(&self, consumer: usize) {
+        let Ok(name) = ConsumerName::new(format!("c{consumer}")) else { return };
+        if self.store.resume(&name).await.unwrap_or(false) {
+            self.world.lock().saw(Event::Resumed);
         }
     }
 

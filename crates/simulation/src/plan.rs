@@ -61,6 +61,10 @@ pub(crate) struct Config {
     pub(crate) skews_ms: Vec<i64>,
     /// The processes survive a failover of the database.
     pub(crate) live_failover: bool,
+    /// Inboxes have one connection each, the relay two, and a process has memory for a few messages.
+    pub(crate) tight: bool,
+    /// Consumers are paused and resumed.
+    pub(crate) pauses: bool,
 }
 
 impl Config {
@@ -160,6 +164,9 @@ pub(crate) enum Step {
     AppEmit(u32),
     Sink(Mood, Duration),
     RetryEvents,
+    /// A consumer is paused.
+    Pause(usize),
+    Resume(usize),
 }
 
 /// A history to be run.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use oncebox_core::backoff::Backoff;
 use oncebox_core::clock::Clock;
 use oncebox_core::error::BoxError;
-use oncebox_core::inbox::{BatchBounds, Inbox, RetryPolicy, Settings, Turn, purge_loop};
+use oncebox_core::inbox::{BatchBounds, Inbox, Memory, PauseWatch, RetryPolicy, Settings, Turn, purge_loop};
 use oncebox_core::inbox::{Identity, Limits, Selector};
+use oncebox_core::live::Live;
 use oncebox_core::monitor::Monitor;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::outbox::Relay;
@@ -24,6 +25,12 @@ use crate::sink::ModelSink;
 use crate::store::ModelStore;
 use crate::world::{About, Actor, World};
 
+/// How often a process asks who is paused, where somebody may be; where nobody is, once is enough.
+const LOOK_FOR_PAUSES: Duration = Duration::from_secs(20);
+const HARDLY_EVER: Duration = Duration::from_secs(86_400);
+
+/// A few messages.
+const TIGHT_MEMORY: usize = 4 * 1024;
 /// How long an orderly stop may take.
 const STOP_LIMIT: Duration = Duration::from_secs(300);
 
@@ -33,8 +40,10 @@ impl Config {
         Identity { id, tenant: None, limits: Limits::default() }
     }
 
-    fn settings(&self, clock: Clock, turn: Turn) -> Settings {
+    fn settings(&self, clock: Clock, turn: Turn, memory: Memory) -> Settings {
         let mut settings = Settings::default();
+        settings.max_connections = self.tight.then_some(1);
+        settings.memory = memory;
         settings.identity = self.identity();
         settings.start = self.start;
         settings.batch = BatchBounds { messages: self.batch, bytes: 1 << 20 };
@@ -133,13 +142,18 @@ fn start(world: &World, process: usize) -> (Actor, CancellationToken, JoinSet<()
     };
     world.stir_all();
     let (clock, turn) = (Clock::starting_at(now_ms), Turn::new());
+    let memory = Memory::new(if config.tight { TIGHT_MEMORY } else { Memory::DEFAULT_BYTES });
     let (monitor, stop) = (Monitor::default(), CancellationToken::new());
+    let pauses = PauseWatch::every(if config.pauses { LOOK_FOR_PAUSES } else { HARDLY_EVER });
     let store = ModelStore { world: world.clone(), actor };
     let mut tasks = JoinSet::new();
     let mut retention = Vec::new();
     for consumer in 0..config.consumers {
         let Ok(inbox) = Inbox::new(format!("c{consumer}"), store.clone()) else { continue };
-        let inbox = inbox.settings(config.settings(clock, turn.clone())).monitor(monitor.clone());
+        let inbox = inbox
+            .settings(config.settings(clock, turn.clone(), memory.clone()))
+            .pauses(pauses.clone())
+            .monitor(monitor.clone());
         let source = match config.prefetch {
             Some(_) => Reads::Queues(QueueSource { world: world.clone(), actor, consumer }),
             None => Reads::Logs(ModelSource { world: world.clone(), actor, consumer }),
@@ -155,20 +169,23 @@ fn start(world: &World, process: usize) -> (Actor, CancellationToken, JoinSet<()
     }
     tasks.spawn(purge_loop(
         store.clone(),
-        retention,
+        Live::new(retention),
         config.purge_every,
         clock,
         monitor.clone(),
         stop.clone(),
     ));
     if config.relay {
-        let relay = Relay::new(store)
+        let mut relay = Relay::new(store)
             .sink(ModelSink { world: world.clone(), actor })
             .name(format!("p{process}"))
             .keep(if config.keep_published { Duration::from_secs(600) } else { Duration::ZERO })
             .lease(Duration::from_secs(400))
             .poll(Duration::from_secs(120))
             .monitor(monitor);
+        if config.tight {
+            relay = relay.max_connections(2);
+        }
         tasks.spawn(relay.serve(stop.clone()));
     }
     (actor, stop, tasks)

@@ -238,7 +238,9 @@ impl History {
             | Step::Replay { .. }
             | Step::Drop
             | Step::AppEmit(_)
-            | Step::RetryEvents => {
+            | Step::RetryEvents
+            | Step::Pause(_)
+            | Step::Resume(_) => {
                 drop(inner);
                 self.operate(step.clone());
             }
@@ -256,6 +258,8 @@ impl History {
                 Step::Drop => operator.drop_letter().await,
                 Step::AppEmit(key) => operator.emit(key).await,
                 Step::RetryEvents => operator.retry_events().await,
+                Step::Pause(consumer) => operator.pause(consumer).await,
+                Step::Resume(consumer) => operator.resume(consumer).await,
                 _ => operator.look_after().await,
             }
         });
@@ -326,6 +330,8 @@ impl History {
         }
         self.world.stir_all();
         for round in 0..ROUNDS {
+            // Also what somebody paused at the last moment.
+            self.world.lock().db.tables.paused.clear();
             tokio::time::sleep(if round == 0 { ROUND / 10 } else { ROUND }).await;
             if self.world.lock().violation().is_some() {
                 return;

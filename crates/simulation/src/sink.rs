@@ -1,6 +1,6 @@
 //! The model sink: takes events, refuses them, hangs, or takes them and does not say so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -94,18 +94,22 @@ impl Sink for ModelSink {
             }
             _ => {}
         }
-        let mut failed: BTreeSet<&[u8]> = BTreeSet::new();
+        let mut behind: BTreeMap<&[u8], Delivery> = BTreeMap::new();
         let mut deliveries = Vec::with_capacity(events.len());
         for event in events {
             // Whoever drops this future finds nothing sent after that.
             self.world.takes_time(self.actor).await;
-            if event.key().is_some_and(|key| failed.contains(key)) {
-                deliveries.push(Delivery::Behind);
+            if let Some(fate) = event.key().and_then(|key| behind.get(key)) {
+                deliveries.push(fate.clone());
                 continue;
             }
             let delivery = self.world.lock().receive(event, mood);
-            if matches!(delivery, Delivery::Retry { .. }) {
-                failed.extend(event.key());
+            match delivery {
+                Delivery::Retry { .. } | Delivery::Wait { .. } => {
+                    behind.extend(event.key().map(|key| (key, Delivery::Behind)));
+                }
+                Delivery::NotTried => behind.extend(event.key().map(|key| (key, Delivery::NotTried))),
+                _ => {}
             }
             deliveries.push(delivery);
         }
@@ -126,8 +130,9 @@ impl Sink for ModelSink {
         }
     }
 
+    /// One more than a topic may use.
     fn concurrency(&self) -> usize {
-        2
+        3
     }
 
     fn batch_events(&self) -> usize {
@@ -154,7 +159,12 @@ impl Inner {
         match mood {
             Some(Mood::FailsSome) if self.one_in(2) => {
                 self.saw(Event::SinkFailedOne);
-                return Delivery::Retry { error: "no".to_owned(), after: None };
+                // In every way in which an event may stay; by its number, so that no chance is used up.
+                return match event.seq() % 3 {
+                    0 => Delivery::Wait { after: Duration::from_secs(2) },
+                    1 => Delivery::NotTried,
+                    _ => Delivery::Retry { error: "no".to_owned(), after: None },
+                };
             }
             Some(Mood::RejectsSome) if self.one_in(2) => {
                 self.saw(Event::SinkRejected);

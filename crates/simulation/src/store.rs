@@ -3,12 +3,14 @@
 
 mod access;
 mod admin;
+mod audit;
 mod claim;
 mod commit;
 mod dead;
 mod effect;
 mod outbox;
 mod outbox_admin;
+mod pause;
 mod position;
 mod purge;
 mod quiet;
@@ -111,6 +113,8 @@ pub(crate) struct Database {
     pub(crate) unanswered: u32,
     /// How often the database failed over.
     pub(crate) failovers: u32,
+    /// Since when each life of a process knows that a consumer is paused.
+    pub(crate) pauses_known: BTreeMap<Actor, BTreeMap<String, i64>>,
 }
 
 impl Database {
@@ -132,6 +136,7 @@ impl Database {
             attempted_by: BTreeMap::new(),
             unanswered: 0,
             failovers: 0,
+            pauses_known: BTreeMap::new(),
         }
     }
 

@@ -273,7 +273,7 @@ impl Inner {
     fn number_attempted(&self, spot: Spot, number: i64) -> Option<u32> {
         match self.config.prefetch {
             Some(_) => self.broker.guarded(spot, number),
-            None => self.log.partition(spot.place).at(number).map(|entry| entry.number),
+            None => self.log.known_partition(spot.place)?.at(number).map(|entry| entry.number),
         }
     }
 
@@ -288,6 +288,15 @@ impl Inner {
             others.filter(lives).count() > 0 && self.db.tables.attempts.contains_key(&(spot, number));
         if let Some(sent) = self.number_attempted(spot, number).and_then(|n| self.messages.get_mut(n)) {
             sent.killed += u32::from(shared);
+        }
+    }
+
+    /// Somebody else has taken the partition meanwhile: an attempt that ended without a crash cannot be taken back, and looks like
+    /// one that ended a process.
+    pub(crate) fn excuse_if_stranded(&mut self, spot: Spot, number: i64) {
+        let stranded = self.db.tables.attempts.contains_key(&(spot, number));
+        if let Some(sent) = self.number_attempted(spot, number).and_then(|n| self.messages.get_mut(n)) {
+            sent.killed += u32::from(stranded);
         }
     }
 

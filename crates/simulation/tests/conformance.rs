@@ -50,6 +50,11 @@ impl Subject for Quiet {
         Ok(())
     }
 
+    /// The model tells the group of a letter by its error.
+    async fn forget_groups(&self) -> Result<(), BoxError> {
+        Ok(())
+    }
+
     async fn expire_purger(&self) -> Result<(), BoxError> {
         self.0.expire_purger();
         Ok(())

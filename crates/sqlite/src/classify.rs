@@ -7,6 +7,8 @@ use sqlx::error::DatabaseError;
 use sqlx::sqlite::SqliteError;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
+use crate::wording::said;
+
 const ERROR: i32 = 1;
 const BUSY: i32 = 5;
 const CANTOPEN: i32 = 14;
@@ -92,7 +94,7 @@ pub(crate) async fn class_of_statement(
 }
 
 /// The result code with its extension, which lies in the bits above the lowest eight.
-fn code(error: &dyn DatabaseError) -> Option<i32> {
+pub(crate) fn code(error: &dyn DatabaseError) -> Option<i32> {
     error.code()?.parse().ok()
 }
 
@@ -125,7 +127,7 @@ pub(crate) trait Context<T> {
 
 impl<T> Context<T> for sqlx::Result<T> {
     fn context(self, doing: &str) -> StoreResult<T> {
-        self.map_err(|error| StoreError::new(class_of_own(&error), doing, error))
+        self.map_err(|error| said(class_of_own(&error), doing, error))
     }
 
     fn context_of_begin(self, doing: &str) -> StoreResult<T> {
@@ -135,12 +137,12 @@ impl<T> Context<T> for sqlx::Result<T> {
                 _ if is(&error, CANTOPEN) => ErrorClass::Away,
                 class => class,
             };
-            StoreError::new(class, doing, error)
+            said(class, doing, error)
         })
     }
 
     fn context_of_user(self, doing: &str) -> StoreResult<T> {
-        self.map_err(|error| StoreError::new(classify(&error), doing, error))
+        self.map_err(|error| said(classify(&error), doing, error))
     }
 }
 

@@ -1,13 +1,15 @@
 //! Dead letters: written inside the transaction that gives the message up, read and taken back by an operator.
 
+mod edit;
+mod groups;
 mod read;
 
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId};
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    Claim, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, PositionKey, StoreError,
-    StoreResult, StoredDeadLetter, further_values, headers_json,
+    Claim, DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, ErrorClass, LetterContent,
+    PositionKey, StoreError, StoreResult, StoredDeadLetter, error_group, further_values, headers_json,
 };
 use sqlx::{QueryBuilder, Row};
 
@@ -27,8 +29,8 @@ impl DeadLetters for SqliteStore {
     ) -> StoreResult<()> {
         const PARK: &str = r#"
             INSERT INTO oncebox_dead (consumer, tenant, message_id, topic, partition, "offset", key, payload, headers,
-                                      timestamp_ms, error, attempts, log)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+                                      timestamp_ms, error, attempts, log, error_group)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
             ON CONFLICT (consumer, topic, partition, "offset", log) WHERE message_id = '' DO NOTHING"#;
         for letter in letters {
             let record = &letter.record;
@@ -46,6 +48,7 @@ impl DeadLetters for SqliteStore {
                 .bind(letter.error.as_str())
                 .bind(letter.attempts)
                 .bind(record.log.as_ref().map(LogId::as_str).unwrap_or_default())
+                .bind(error_group(consumer.as_str(), &letter.error))
                 .execute(&mut **txn)
                 .await
                 .context("parking dead letters")?;
@@ -147,6 +150,38 @@ impl DeadLetters for SqliteStore {
         let done = query.build().persistent(false).execute(&mut *txn).await.context(doing)?;
         txn.commit_own(doing).await?;
         Ok(done.rows_affected())
+    }
+
+    async fn count_replay(&self, consumer: &ConsumerName) -> StoreResult<()> {
+        const COUNT: &str = "INSERT INTO oncebox_replayed (consumer, replayed) VALUES (?1, 1)
+            ON CONFLICT (consumer) DO UPDATE SET replayed = replayed + 1";
+        let doing = "counting a replay";
+        let mut txn = self.begin().await?;
+        sqlx::query(COUNT).bind(consumer.as_str()).execute(&mut *txn).await.context(doing)?;
+        txn.commit_own(doing).await
+    }
+
+    async fn dead_groups(
+        &self,
+        consumer: Option<&str>,
+        limit: u32,
+        count_cap: u64,
+    ) -> StoreResult<Vec<DeadGroup>> {
+        groups::dead_groups(self, consumer, limit, count_cap).await
+    }
+
+    async fn group_letters(&self, limit: u32) -> StoreResult<u64> {
+        groups::group_letters(self, limit).await
+    }
+
+    async fn edit_dead(
+        &self,
+        number: i64,
+        times_seen: u32,
+        content: &LetterContent,
+        by: &str,
+    ) -> StoreResult<bool> {
+        edit::edit_dead(self, number, times_seen, content, by).await
     }
 }
 

@@ -30,20 +30,23 @@
 //! # Where things are
 //!
 //! - `store`, `options`, `writer`: how it connects. `txn`, `gate`: how a transaction begins and ends.
-//! - `claim`: receipts. `adopted`: receipts in a table of the application. `position`: who may advance, and by how much. `dead`: dead letters. `outbox`: events.
+//! - `claim`: receipts. `adopted`: receipts in a table of the application. `position`: who may advance, and by how much. `dead`: dead letters. `pause`: who is paused. `outbox`: events.
 //! - `purge`: retention.
 //! - `migrate`, `check`, `status`: for those who look after the database.
 //! - `classify`: what an error means. `sql_handler`: handlers from the configuration.
 
 mod adopted;
+mod audit;
 mod check;
 mod claim;
 mod classify;
 mod dead;
+mod find;
 mod gate;
 mod migrate;
 mod options;
 mod outbox;
+mod pause;
 mod position;
 mod purge;
 #[cfg(feature = "sql")]
@@ -54,6 +57,7 @@ mod store;
 mod temporary;
 mod time;
 mod txn;
+mod wording;
 mod writer;
 
 pub use options::SqliteStoreBuilder;

@@ -1,19 +1,21 @@
 //! The schema, step by step.
 
 use oncebox_core::error::Error;
-use oncebox_core::store::{Migrate, Migration, StoreResult};
+use oncebox_core::store::{Migrate, Migration, StoreResult, refuse_newer};
 use sqlx::{AssertSqlSafe, Executor, Row, SqliteConnection};
 
 use crate::classify::Context;
 use crate::store::SqliteStore;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 5] = [
+const STEPS: [(u32, &str, &str); 7] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "outbox", include_str!("../migrations/0002_outbox.sql")),
     (3, "logs", include_str!("../migrations/0003_logs.sql")),
     (4, "delays", include_str!("../migrations/0004_delays.sql")),
     (5, "fingerprints", include_str!("../migrations/0005_fingerprints.sql")),
+    (6, "paused", include_str!("../migrations/0006_paused.sql")),
+    (7, "operate", include_str!("../migrations/0007_operate.sql")),
 ];
 
 /// The newest version this program knows.
@@ -63,6 +65,7 @@ impl Migrate for SqliteStore {
 
 async fn list(conn: &mut SqliteConnection) -> StoreResult<Vec<Migration>> {
     let applied = applied_versions(conn).await.context("reading oncebox_migrations")?;
+    refuse_newer(applied.iter().copied(), NEWEST_VERSION)?;
     let steps = STEPS.map(|(version, name, sql)| Migration {
         version,
         name,

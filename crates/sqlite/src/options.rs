@@ -17,11 +17,12 @@ use crate::writer::BUSY_TIMEOUT;
 pub struct SqliteStoreBuilder {
     url: String,
     adopt: Option<Adopt>,
+    existing: bool,
 }
 
 impl SqliteStoreBuilder {
     pub(crate) fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), adopt: None }
+        Self { url: url.to_owned(), adopt: None, existing: false }
     }
 
     /// Keeps receipts in a table that the application already has, instead of oncebox's own.
@@ -30,12 +31,18 @@ impl SqliteStoreBuilder {
         self
     }
 
+    /// Only opens a file that is there: for programs that look at it. A path with a typing error then makes no empty database.
+    pub fn existing(mut self) -> Self {
+        self.existing = true;
+        self
+    }
+
     /// Opens the file, as [`SqliteStore::connect`] does.
     ///
     /// # Errors
     /// If the URL is wrong, or the file cannot be opened.
     pub async fn connect(self) -> Result<SqliteStore, Error> {
-        SqliteStore::open(&self.url, self.adopt).await
+        SqliteStore::open(&self.url, self.adopt, self.existing).await
     }
 }
 

@@ -15,7 +15,8 @@ use std::time::Duration;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::EventRow;
 use oncebox_core::store::{
-    Deliveries, EventFilter, Leases, Outbox, OutboxAdmin, OutboxEntry, StoreResult, StoredEvent, Sweep,
+    CausedEvents, Deliveries, EventFilter, Leases, Outbox, OutboxAdmin, OutboxEntry, Ready, StoreResult,
+    StoredEvent, Sweep,
 };
 use sqlx::SqliteConnection;
 use uuid::Uuid;
@@ -37,8 +38,8 @@ impl Outbox for SqliteStore {
         lease::release_shards(self, relay, shards, leaving).await
     }
 
-    async fn ready(&self, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
-        read::ready(self, shards).await
+    async fn ready_from(&self, shards: &[u16], from: &str, topics: u16) -> StoreResult<Ready> {
+        read::ready_from(self, shards, from, topics).await
     }
 
     async fn next_events(
@@ -62,6 +63,10 @@ impl Outbox for SqliteStore {
 impl OutboxAdmin for SqliteStore {
     async fn events(&self, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
         admin::events(self, filter).await
+    }
+
+    async fn events_caused_by(&self, message_id: &str, newest: u32) -> StoreResult<CausedEvents> {
+        admin::events_caused_by(self, message_id, newest).await
     }
 
     async fn retry_events(&self, filter: &EventFilter) -> StoreResult<u64> {

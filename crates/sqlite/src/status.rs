@@ -45,12 +45,14 @@ const CONSUMERS: &str = concat!(
         FROM with_letters l WHERE l.consumer IS NOT NULL),
      names AS (
         SELECT consumer FROM oncebox_position UNION SELECT consumer FROM oncebox_horizon
+        UNION SELECT consumer FROM oncebox_replayed
         UNION SELECT consumer FROM with_letters WHERE consumer IS NOT NULL)
      SELECT n.consumer,
         (SELECT count(*) FROM (SELECT 1 FROM oncebox_dead d WHERE d.consumer = n.consumer LIMIT ?1)) AS dead_letters,
         (SELECT ",
     millis!("h.purged_before"),
-    "    FROM oncebox_horizon h WHERE h.consumer = n.consumer) AS purged_before_ms
+    "    FROM oncebox_horizon h WHERE h.consumer = n.consumer) AS purged_before_ms,
+        coalesce((SELECT r.replayed FROM oncebox_replayed r WHERE r.consumer = n.consumer), 0) AS replayed
      FROM names n ORDER BY n.consumer"
 );
 
@@ -112,6 +114,7 @@ fn consumer(row: &SqliteRow) -> sqlx::Result<ConsumerStatus> {
         consumer: row.try_get("consumer")?,
         dead_letters: count(row, "dead_letters")?,
         purged_before_ms: row.try_get("purged_before_ms")?,
+        replayed: count(row, "replayed")?,
     })
 }
 

@@ -50,11 +50,15 @@ impl SqliteStore {
         SqliteStoreBuilder::new(url)
     }
 
-    pub(crate) async fn open(url: &str, adopt: Option<Adopt>) -> Result<Self, Error> {
+    pub(crate) async fn open(url: &str, adopt: Option<Adopt>, existing: bool) -> Result<Self, Error> {
         let options = options(url).map_err(|error| {
             StoreError::new(ErrorClass::Failed, format!("the store url {url:?} is not usable"), error)
         })?;
         let path = options.get_filename().display().to_string();
+        if existing && !options.get_filename().exists() {
+            let why = "there is no such file: correct the path, or make it with `oncebox migrate`";
+            return Err(StoreError::new(ErrorClass::Failed, format!("opening {path}"), why).into());
+        }
         let readers = SqlitePoolOptions::new()
             .max_connections(4)
             .acquire_timeout(BUSY_TIMEOUT)

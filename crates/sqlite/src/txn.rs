@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use oncebox_core::error::Wording;
 use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{Adopt, Advance, Claim, Claimed, ErrorClass, Store, StoreError, StoreResult};
@@ -62,6 +63,10 @@ impl Store for SqliteStore {
         // Nothing but the store's own commit passes the gate.
         txn.rollback().await;
         Ok(())
+    }
+
+    fn wording(error: &(dyn std::error::Error + 'static), class: ErrorClass) -> Option<Wording> {
+        crate::wording::wording(error, class)
     }
 
     fn classify(error: &(dyn std::error::Error + 'static)) -> ErrorClass {

@@ -99,6 +99,11 @@ impl<const ADOPTED: bool> Subject for File<ADOPTED> {
         self.age(sql.to_owned(), consumer, by).await
     }
 
+    async fn forget_groups(&self) -> Result<(), BoxError> {
+        sqlx::query("UPDATE oncebox_dead SET error_group = NULL").execute(&mut self.beside().await?).await?;
+        Ok(())
+    }
+
     async fn expire_purger(&self) -> Result<(), BoxError> {
         let sql =
             "UPDATE oncebox_purge SET leased_until = '2000-01-01T00:00:00.000Z' WHERE owner IS NOT NULL";

@@ -89,7 +89,7 @@ async fn outlives_a_missing_table(file: &File, worker: Worker<SqliteStore>, moni
     until("the first ones are applied", || stream.settled() == Some(10)).await?;
     file.beside().await?.execute("ALTER TABLE ledger RENAME TO elsewhere").await?;
     push(10..MESSAGES);
-    let red = || monitor.report().iter().any(|entry| entry.error.is_some() || entry.alarm.is_some());
+    let red = || monitor.report().iter().any(|entry| entry.error.is_some() || !entry.problems.is_empty());
     until("the lane is red", red).await?;
     // Many times as long as a message of its own fault would live.
     tokio::time::sleep(Duration::from_millis(500)).await;

@@ -347,7 +347,7 @@ async fn a_check_says_what_it_looked_at() -> TestResult {
         .execute("INSERT INTO oncebox_migrations (version, name) VALUES (99, 'later')")
         .await?;
     let findings = file.store.check(4 << 20).await?;
-    assert_eq!(findings[4].level, FindingLevel::Warning);
+    assert_eq!(findings[4].level, FindingLevel::Error);
     assert!(findings[4].detail.contains("newer"), "{:?}", findings[4]);
     Ok(())
 }

@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use oncebox_core::error::Wording;
 use oncebox_core::inbox::Selector;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    Adopt, Advance, Claim, Claimed, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, InboxStore,
-    Ownership, PositionKey, Positions, Progress, Purge, PurgePass, Purged, Store, StoreError, StoreResult,
-    StoredDeadLetter,
+    Adopt, Advance, Claim, Claimed, DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, ErrorClass,
+    InboxStore, LetterContent, Ownership, Pause, PauseNote, Pauses, PositionKey, Positions, Progress, Purge,
+    PurgePass, Purged, Store, StoreError, StoreResult, StoredDeadLetter,
 };
 
 /// When the process dies.
@@ -130,6 +131,10 @@ impl<S: InboxStore> Store for Crashable<S> {
         }
     }
 
+    fn wording(error: &(dyn Error + 'static), class: ErrorClass) -> Option<Wording> {
+        S::wording(error, class)
+    }
+
     fn classify(error: &(dyn Error + 'static)) -> ErrorClass {
         S::classify(error)
     }
@@ -221,6 +226,51 @@ impl<S: InboxStore> DeadLetters for Crashable<S> {
     async fn drop_dead(&self, filter: &DeadFilter) -> StoreResult<u64> {
         self.process.alive()?;
         self.store.drop_dead(filter).await
+    }
+
+    async fn count_replay(&self, consumer: &ConsumerName) -> StoreResult<()> {
+        self.process.alive()?;
+        self.store.count_replay(consumer).await
+    }
+
+    async fn dead_groups(
+        &self,
+        consumer: Option<&str>,
+        limit: u32,
+        count_cap: u64,
+    ) -> StoreResult<Vec<DeadGroup>> {
+        self.process.alive()?;
+        self.store.dead_groups(consumer, limit, count_cap).await
+    }
+
+    async fn group_letters(&self, limit: u32) -> StoreResult<u64> {
+        self.process.alive()?;
+        self.store.group_letters(limit).await
+    }
+
+    async fn edit_dead(
+        &self,
+        number: i64,
+        times_seen: u32,
+        content: &LetterContent,
+        by: &str,
+    ) -> StoreResult<bool> {
+        self.process.alive()?;
+        self.store.edit_dead(number, times_seen, content, by).await
+    }
+}
+
+impl<S: InboxStore> Pauses for Crashable<S> {
+    async fn pause(&self, consumer: &ConsumerName, note: &PauseNote) -> StoreResult<bool> {
+        self.store.pause(consumer, note).await
+    }
+
+    async fn resume(&self, consumer: &ConsumerName) -> StoreResult<bool> {
+        self.store.resume(consumer).await
+    }
+
+    async fn paused(&self) -> StoreResult<Vec<Pause>> {
+        self.store.paused().await
     }
 }
 

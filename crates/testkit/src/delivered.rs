@@ -24,6 +24,8 @@ pub(crate) enum End {
     Applied,
     /// It was applied before, and skipped now.
     Duplicate,
+    /// The inbox does not want it.
+    Filtered,
     /// It is kept as a dead letter.
     Parked { reason: String },
     /// The process died, at the commit of a transaction that was to apply it or not.
@@ -74,6 +76,16 @@ impl Delivered {
     #[track_caller]
     pub fn assert_duplicate(&self) -> &Self {
         assert!(self.end == End::Duplicate, "expected: a duplicate\n{self}");
+        self
+    }
+
+    /// The filter of the inbox does not want it: it is settled, and nothing stays behind.
+    ///
+    /// # Panics
+    /// If it does.
+    #[track_caller]
+    pub fn assert_filtered(&self) -> &Self {
+        assert!(self.end == End::Filtered, "expected: filtered\n{self}");
         self
     }
 
@@ -142,6 +154,7 @@ impl fmt::Display for Delivered {
         match &self.end {
             End::Applied => f.write_str("applied")?,
             End::Duplicate => f.write_str("a duplicate of what was applied before")?,
+            End::Filtered => f.write_str("filtered: the inbox does not want it")?,
             End::Parked { reason } => write!(f, "given up: {reason}")?,
             End::Crashed { at: CrashPoint::BeforeCommit, .. } => {
                 f.write_str("the process died before the commit")?;

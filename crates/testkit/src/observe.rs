@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oncebox_core::error::{BoxError, Outcome, describe, retry_after};
+use oncebox_core::error::{BoxError, Outcome, describe_whole, retry_after};
 use oncebox_core::inbox::{Apply, Failure, Worker};
 use oncebox_core::message::Message;
 use oncebox_core::store::InboxStore;
@@ -62,7 +62,7 @@ impl<S: InboxStore> Apply<Crashable<S>> for Observed<S> {
 /// An hour that a handler asks for would be an hour of the test.
 fn without_the_wait(error: BoxError, failed: &FailedTry) -> BoxError {
     match failed.retry_after {
-        Some(delay) if delay > SHORT_WAIT => retry_after(SHORT_WAIT, describe(error.as_ref())),
+        Some(delay) if delay > SHORT_WAIT => retry_after(SHORT_WAIT, describe_whole(error.as_ref())),
         _ => error,
     }
 }
@@ -85,7 +85,7 @@ impl FailedTry {
     fn of(error: &(dyn std::error::Error + 'static)) -> Self {
         let outcome = Outcome::of(error);
         Self {
-            error: describe(error),
+            error: describe_whole(error),
             rejected: matches!(outcome, Some(Outcome::Reject { .. })),
             retry_after: match outcome {
                 Some(Outcome::RetryAfter { delay, .. }) => Some(delay),

@@ -113,7 +113,8 @@ impl<S: InboxStore> TestInbox<S> {
     }
 
     fn stands_still(&self, partition: &Partition) -> Option<String> {
-        let alarm = || self.monitor.report().into_iter().find_map(|report| report.alarm);
+        let alarm =
+            || self.monitor.report().into_iter().find_map(|report| report.problems.into_iter().next());
         partition.stream.stopped().map(str::to_owned).or_else(alarm)
     }
 
@@ -136,6 +137,7 @@ impl<S: InboxStore> TestInbox<S> {
         match outcome.answers.get(&record.offset) {
             Some(Answer::Applied) => End::Applied,
             Some(Answer::Duplicate) => End::Duplicate,
+            Some(Answer::Filtered) => End::Filtered,
             Some(Answer::Parked) => End::Parked { reason: self.dead_letter(record).await },
             Some(other) => panic!("{}: {other:?} is nothing that this kit knows", self.place(record)),
             None => match (self.process.life(), &outcome.stands_still) {

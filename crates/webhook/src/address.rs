@@ -14,7 +14,7 @@ use crate::text::one_line;
 
 const MAX_SHOWN_CHARS: usize = 200;
 
-/// The address of a receiver. Only its scheme, host and port are shown.
+/// The address of a receiver. Only its scheme, host and port are ever shown.
 #[derive(Clone)]
 pub(crate) struct Address {
     /// The whole of it, to connect to.
@@ -41,6 +41,7 @@ impl Address {
         }
         let authorization = take_credentials(&mut url, secrets)?;
         url.set_fragment(None);
+        keep_path_secret(&url, secrets);
         if let Some(query) = url.query() {
             secrets.add(query);
         }
@@ -88,6 +89,16 @@ fn take_credentials(url: &mut Url, secrets: &mut Secrets) -> Result<Option<Heade
     value.set_sensitive(true);
     forget_credentials(url);
     Ok(Some(value))
+}
+
+/// Many receivers keep their token in the path, and servers like to quote a path that they do not know. Ordinary words are hidden too,
+/// where they are longer than a few letters: nobody can tell them from a token.
+fn keep_path_secret(url: &Url, secrets: &mut Secrets) {
+    secrets.add(url.path());
+    for segment in url.path_segments().into_iter().flatten() {
+        secrets.add(segment);
+        secrets.add(&percent_decode_str(segment).decode_utf8_lossy());
+    }
 }
 
 fn forget_credentials(url: &mut Url) {

@@ -28,13 +28,12 @@ pub(crate) struct Answer {
 
 /// What follows from an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
+pub(crate) enum Verdict {
     Delivered,
-    /// Try again; the receiver may have said when.
-    Later(Option<Duration>),
-    /// Points elsewhere.
-    Elsewhere(&'a str),
+    /// This very event is wrong.
     Refused,
+    /// Anything else may pass: the receiver may have said when.
+    Later(Option<Duration>),
 }
 
 impl Answer {
@@ -54,25 +53,27 @@ impl Answer {
         Self { head, body }
     }
 
-    pub(crate) fn verdict(&self) -> Verdict<'_> {
+    /// `park_on` are the statuses that say that an event is wrong.
+    pub(crate) fn verdict(&self, park_on: &[StatusCode]) -> Verdict {
         match self.head.status {
             status if status.is_success() => Verdict::Delivered,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-                Verdict::Later(self.retry_after())
-            }
-            status if status.is_server_error() => Verdict::Later(self.retry_after()),
-            status if status.is_redirection() => match self.header(header::LOCATION) {
-                Some(location) => Verdict::Elsewhere(location),
-                None => Verdict::Refused,
-            },
-            _ => Verdict::Refused,
+            status if park_on.contains(&status) => Verdict::Refused,
+            _ => Verdict::Later(self.retry_after()),
         }
     }
 
-    /// The status and the beginning of the text, cleaned.
-    pub(crate) fn shown(&self, clean: impl Fn(&str) -> String) -> String {
-        let text = one_line(&clean(&String::from_utf8_lossy(&self.body)), MAX_SHOWN_CHARS);
-        if text.is_empty() { self.head.status.to_string() } else { format!("{}: {text}", self.head.status) }
+    pub(crate) fn status(&self) -> StatusCode {
+        self.head.status
+    }
+
+    /// Where it points to, if it is a redirect.
+    pub(crate) fn location(&self) -> Option<&str> {
+        self.header(header::LOCATION).filter(|_| self.head.status.is_redirection())
+    }
+
+    /// The beginning of the text, cleaned.
+    pub(crate) fn text(&self, clean: impl Fn(&str) -> String) -> String {
+        one_line(&clean(&String::from_utf8_lossy(&self.body)), MAX_SHOWN_CHARS)
     }
 
     fn header(&self, name: header::HeaderName) -> Option<&str> {
@@ -110,19 +111,27 @@ mod tests {
 
     #[test]
     fn the_status_decides() {
+        let park_on = [StatusCode::BAD_REQUEST, StatusCode::GONE];
+        let verdict = |status: u16| answer(status, &[]).verdict(&park_on);
         for status in [200, 201, 202, 204, 299] {
-            assert_eq!(answer(status, &[]).verdict(), Verdict::Delivered, "{status}");
+            assert_eq!(verdict(status), Verdict::Delivered, "{status}");
         }
-        for status in [408, 425, 429, 500, 501, 502, 503, 504, 599] {
-            assert_eq!(answer(status, &[]).verdict(), Verdict::Later(None), "{status}");
+        for status in [400, 410] {
+            assert_eq!(verdict(status), Verdict::Refused, "{status}");
+            assert_eq!(answer(status, &[]).verdict(&[]), Verdict::Later(None), "{status}");
         }
-        for status in [304, 400, 401, 403, 404, 409, 410, 413, 422, 431, 600] {
-            assert_eq!(answer(status, &[]).verdict(), Verdict::Refused, "{status}");
+        for status in [301, 304, 308, 401, 403, 404, 408, 409, 422, 425, 429, 431, 500, 503, 599, 600, 999] {
+            assert_eq!(verdict(status), Verdict::Later(None), "{status}");
         }
+    }
+
+    #[test]
+    fn only_a_redirect_points_elsewhere() {
+        let to = [("location", "/there")];
         for status in [301, 302, 303, 307, 308] {
-            let moved = answer(status, &[("location", "/there")]);
-            assert_eq!(moved.verdict(), Verdict::Elsewhere("/there"), "{status}");
+            assert_eq!(answer(status, &to).location(), Some("/there"), "{status}");
         }
+        assert_eq!((answer(404, &to).location(), answer(302, &[]).location()), (None, None));
     }
 
     #[test]
@@ -145,7 +154,7 @@ mod tests {
             assert_eq!(parse_delay(text, now), seconds.map(Duration::from_secs), "{text:?}");
         }
         assert_eq!(
-            answer(503, &[("retry-after", "9")]).verdict(),
+            answer(503, &[("retry-after", "9")]).verdict(&[]),
             Verdict::Later(Some(Duration::from_secs(9)))
         );
     }

@@ -21,6 +21,9 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// No answer that could say that an event is wrong has this status.
+    #[error("the webhook cannot park events for the status {0}: write statuses from 300 to 599")]
+    Status(u16),
     /// TLS cannot be used on this machine.
     #[error(
         "the webhook needs root certificates for https: {0}; install the package ca-certificates, or name a file with \

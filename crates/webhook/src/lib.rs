@@ -47,23 +47,32 @@
 //! | answer | what follows |
 //! |---|---|
 //! | 2xx | delivered |
-//! | 408, 425, 429, 5xx, no answer in time, no connection | another try, after `Retry-After` (at most an hour) or the usual backoff |
-//! | 3xx | parked: redirects are not followed |
-//! | anything else | parked, with the status and the beginning of the answer |
+//! | 400, 410, 413, 415, 422 ([`Webhook::park_on`]) | parked, with the status and the beginning of the answer: this very event is wrong |
+//! | anything else, also 401, 403, 404 and redirects; no answer in time, no connection | another try, with the usual backoff |
+//!
+//! A receiver in trouble is spared. When five different events have failed one after another, nothing is sent for a while, and then
+//! one request tries whether it is back; the pauses grow as the backoff does. Meanwhile the events wait without using up their attempts.
+//! `Retry-After`, in seconds or as a date, holds the whole receiver (at most an hour). When ten different events were refused one after
+//! another, no more are parked until one is delivered. Keys whose requests get no answer in time share one request at a time.
+//! `Sink::standing` says how the receiver is, and a relay shows it with its [`Monitor`](oncebox_core::monitor::Monitor).
 //!
 //! # Secrets
 //!
-//! Errors and `Debug` show scheme, host and port of the address (many receivers keep a token in the path) and no header values.
-//! An answer that repeats a secret is cleaned before it becomes part of an error.
+//! Errors, logs and `Debug` show scheme, host and port of the address (many receivers keep a token in the path) and no header values.
+//! An answer that repeats a secret, or a part of the path, is cleaned before it becomes part of an error.
 
 mod address;
 mod answer;
+mod breaker;
 mod client;
 mod error;
+mod failure;
+mod gate;
 mod request;
 mod signature;
+mod slow;
 mod text;
 mod webhook;
 
 pub use error::Error;
-pub use webhook::{DEFAULT_AT_ONCE, DEFAULT_TIMEOUT, Webhook};
+pub use webhook::{DEFAULT_AT_ONCE, DEFAULT_PARK_ON, DEFAULT_TIMEOUT, Webhook};

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::Full;
-use oncebox_core::error::{Result, describe, reject, retry, retry_after};
-use oncebox_core::outbox::{ByEvent, Deliver, OutgoingEvent};
+use oncebox_core::error::{Result, describe, reject};
+use oncebox_core::inbox::RetryPolicy;
+use oncebox_core::outbox::{ByEvent, Deliver, Delivery, KEEP_TRYING, OutgoingEvent, Standing};
 use oncebox_core::secret::Secrets;
 use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
@@ -17,6 +18,8 @@ use crate::address::Address;
 use crate::answer::{Answer, Verdict};
 use crate::client::{self, Client, Failure};
 use crate::error::Error;
+use crate::failure::{Cause, Failed};
+use crate::gate::Gate;
 use crate::request;
 use crate::signature::{Key, signatures};
 
@@ -25,6 +28,8 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// How many requests may be under way at once unless [`Webhook::at_once`] says otherwise.
 pub const DEFAULT_AT_ONCE: usize = 8;
+/// The statuses that say that this very event is wrong, unless [`Webhook::park_on`] says otherwise.
+pub const DEFAULT_PARK_ON: [u16; 5] = [400, 410, 413, 415, 422];
 
 /// Delivers each event with an HTTP request. See the [module](crate) for what is sent and what answers mean.
 #[derive(Clone)]
@@ -35,8 +40,11 @@ pub struct Webhook {
     secrets: Secrets,
     timeout: Duration,
     at_once: usize,
+    park_on: Vec<StatusCode>,
+    retry: RetryPolicy,
     tls: Option<Arc<ClientConfig>>,
     client: Client,
+    gate: Gate,
 }
 
 impl Webhook {
@@ -50,8 +58,21 @@ impl Webhook {
         if let Some(value) = &address.authorization {
             headers.insert(header::AUTHORIZATION, value.clone());
         }
-        let (timeout, at_once) = (DEFAULT_TIMEOUT, DEFAULT_AT_ONCE);
-        Ok(Self { address, keys: Vec::new(), headers, secrets, timeout, at_once, tls, client })
+        let gate = Gate::new(address.to_string(), KEEP_TRYING.backoff, DEFAULT_TIMEOUT);
+        let webhook = Self {
+            address,
+            keys: Vec::new(),
+            headers,
+            secrets,
+            timeout: DEFAULT_TIMEOUT,
+            at_once: DEFAULT_AT_ONCE,
+            park_on: Vec::new(),
+            retry: KEEP_TRYING,
+            tls,
+            client,
+            gate,
+        };
+        webhook.park_on(DEFAULT_PARK_ON)
     }
 
     /// Signs every request with this secret: `whsec_` and base64, or any other text as it is. A second secret adds a second
@@ -78,6 +99,30 @@ impl Webhook {
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.clamp(Duration::from_millis(1), MAX_TIMEOUT);
         self.client = Client::new(self.address.uri.clone(), self.tls.as_ref(), self.timeout);
+        self.gated()
+    }
+
+    /// The answers that say that this very event is wrong, by their status: it is parked. After any other answer than 2xx it is tried
+    /// again. [`DEFAULT_PARK_ON`] unless said otherwise; none is fine too.
+    pub fn park_on(mut self, statuses: impl IntoIterator<Item = u16>) -> Result<Self, Error> {
+        let status = |status: u16| match StatusCode::from_u16(status) {
+            Ok(known) if (300..600).contains(&status) => Ok(known),
+            _ => Err(Error::Status(status)),
+        };
+        self.park_on = statuses.into_iter().map(status).collect::<Result<_, _>>()?;
+        Ok(self)
+    }
+
+    /// How often a failing event is tried, and how long to wait in between; a receiver in trouble as a whole is tried at the same pace.
+    /// Without it, until it is delivered.
+    #[must_use]
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self.gated()
+    }
+
+    fn gated(mut self) -> Self {
+        self.gate = Gate::new(self.address.to_string(), self.retry.backoff, self.timeout);
         self
     }
 
@@ -89,20 +134,22 @@ impl Webhook {
         self
     }
 
-    /// The sink. It tries an event until it is delivered or refused; [`ByEvent::retry`] sets a limit.
+    /// The sink. It tries an event until it is delivered or refused; [`Webhook::retry`] sets a limit.
     #[must_use]
     pub fn into_sink(self) -> ByEvent<Self> {
-        let at_once = self.at_once;
-        ByEvent::new(self).at_once(at_once)
+        let (at_once, retry) = (self.at_once, self.retry);
+        ByEvent::new(self).at_once(at_once).retry(retry)
     }
 
-    fn request(&self, event: &OutgoingEvent) -> Result<Request<Full<Bytes>>> {
+    /// The request; the error says why there can be none.
+    fn request(&self, event: &OutgoingEvent) -> Result<Request<Full<Bytes>>, String> {
+        let unfit = |e: header::InvalidHeaderValue| format!("event {}: {e}", event.id());
         let mut headers = request::headers(event, &self.headers).ok_or_else(|| {
             let most = request::MAX_HEADERS;
-            reject(format!(
+            format!(
                 "event {} has more than {most} headers, too many for HTTP; write it with fewer",
                 event.id()
-            ))
+            )
         })?;
         let body = event.payload().cloned().unwrap_or_default();
         if body.is_empty() {
@@ -113,9 +160,9 @@ impl Webhook {
             let id = event.id().to_string();
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             let signatures = signatures(&self.keys, &id, now, &body);
-            headers.insert("webhook-id", HeaderValue::try_from(id)?);
+            headers.insert("webhook-id", HeaderValue::try_from(id).map_err(unfit)?);
             headers.insert("webhook-timestamp", HeaderValue::from(now));
-            headers.insert("webhook-signature", HeaderValue::try_from(signatures)?);
+            headers.insert("webhook-signature", HeaderValue::try_from(signatures).map_err(unfit)?);
         }
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
@@ -125,68 +172,122 @@ impl Webhook {
     }
 
     /// What the answer means, as an error that says what to do.
-    fn judge(&self, event: &OutgoingEvent, answer: &Answer) -> Result {
-        let what = format!("event {} to {}", event.id(), self.address);
-        let shown = || answer.shown(|text| self.secrets.removed_from(text));
-        match answer.verdict() {
-            Verdict::Delivered => Ok(()),
-            Verdict::Later(None) => {
-                Err(retry(format!("{what}: the receiver cannot take it now, {}", shown())))
+    fn judge(&self, event: &OutgoingEvent, answer: &Answer) -> Result<(), Failed> {
+        let status = answer.status();
+        let (cause, mut what) = match answer.verdict(&self.park_on) {
+            Verdict::Delivered => return Ok(()),
+            Verdict::Refused => (
+                Cause::Refused,
+                format!(
+                    "the receiver refuses it, {status}; fix the receiver or its configuration and retry the event, or drop it"
+                ),
+            ),
+            Verdict::Later(Some(delay)) => {
+                let what = format!("the receiver asks to try again in {} s, {status}", delay.as_secs());
+                (Cause::Later(Some(delay)), what)
             }
-            Verdict::Later(Some(delay)) => Err(retry_after(
-                delay,
-                format!("{what}: the receiver asks to try again in {} s, {}", delay.as_secs(), shown()),
-            )),
-            Verdict::Elsewhere(location) => {
-                let target = self.address.shown_target(location);
-                let target = target.as_deref().unwrap_or("something that is not an address");
-                Err(reject(format!(
-                    "{what}: the receiver answers with a redirect to {}; redirects are not followed: write that \
-                     address into the configuration, then retry the event",
-                    self.secrets.removed_from(target)
-                )))
+            Verdict::Later(None) => (Cause::Later(None), self.not_now(answer)),
+        };
+        let text = answer.text(|text| self.secrets.removed_from(text));
+        if !text.is_empty() {
+            // On a line of its own, which the log leaves out: it may quote the event.
+            what.push_str("\nit said: ");
+            what.push_str(&text);
+        }
+        Err(self.failure(event, cause, &format!("answers {status}"), &what))
+    }
+
+    fn not_now(&self, answer: &Answer) -> String {
+        if let Some(location) = answer.location() {
+            let target = self.address.shown_target(location);
+            let target = target.as_deref().unwrap_or("something that is not an address");
+            return format!(
+                "the receiver answers with a redirect to {}; redirects are not followed: write that address into the \
+                 configuration",
+                self.secrets.removed_from(target)
+            );
+        }
+        match answer.status() {
+            status
+            @ (StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS) => {
+                format!("the receiver cannot take it now, {status}")
             }
-            Verdict::Refused => Err(reject(format!(
-                "{what}: the receiver refuses it, {}; fix the receiver or its configuration and retry the event, \
-                 or drop it",
-                shown()
-            ))),
+            status if status.is_server_error() => format!("the receiver cannot take it now, {status}"),
+            status => format!("the receiver does not take it, {status}; see to its address and credentials"),
         }
     }
-}
 
-impl Deliver for Webhook {
-    async fn deliver(&self, event: &OutgoingEvent) -> Result {
-        let request = self.request(event)?;
-        let deadline = Instant::now() + self.timeout;
+    /// `does` is for everybody, `what` for who looks at the event.
+    fn failure(&self, event: &OutgoingEvent, cause: Cause, does: &str, what: &str) -> Failed {
         let (id, address) = (event.id(), &self.address);
+        Failed {
+            error: format!("event {id} to {address}: {what}"),
+            reason: format!("{address} {does}").into(),
+            cause,
+        }
+    }
+
+    /// Sends it, once.
+    async fn send(&self, event: &OutgoingEvent, request: Request<Full<Bytes>>) -> Result<(), Failed> {
+        let deadline = Instant::now() + self.timeout;
+        let later = Cause::Later(None);
         let (response, connection) = match timeout_at(deadline, self.client.send(request)).await {
             Ok(Ok(answered)) => answered,
             Ok(Err(Failure::Connect(e))) => {
-                return Err(retry(format!(
-                    "event {id} to {address}: no connection, {}; see that the receiver runs and that the address is \
-                     right",
-                    describe(e.as_ref())
-                )));
+                let why = describe(e.as_ref());
+                let what =
+                    format!("no connection, {why}; see that the receiver runs and that the address is right");
+                return Err(self.failure(event, later, &format!("cannot be reached: {why}"), &what));
             }
             Ok(Err(Failure::Broken(e))) => {
-                return Err(retry(format!(
-                    "event {id} to {address}: the connection broke before the answer, {}; the receiver may have the \
-                     event and gets it again with the same id",
+                let what = format!(
+                    "the connection broke before the answer, {}; the receiver may have the event and gets it again \
+                     with the same id",
                     describe(&e)
-                )));
+                );
+                return Err(self.failure(event, later, "ends connections before it answers", &what));
             }
             Err(_) => {
-                return Err(retry(format!(
-                    "event {id} to {address}: no answer within {:?}; the receiver may have the event and gets it \
-                     again with the same id; if it needs more time, raise the timeout",
+                let does = format!("gives no answer within {:?}", self.timeout);
+                let what = format!(
+                    "no answer within {:?}; the receiver may have the event and gets it again with the same id; if it \
+                     needs more time, raise the timeout",
                     self.timeout
-                )));
+                );
+                return Err(self.failure(event, Cause::Silent, &does, &what));
             }
         };
         let answer = Answer::read(response, deadline).await;
         self.client.keep(connection);
         self.judge(event, &answer)
+    }
+}
+
+impl Deliver for Webhook {
+    /// Sends it, whatever became of others.
+    async fn deliver(&self, event: &OutgoingEvent) -> Result {
+        let request = self.request(event).map_err(reject)?;
+        self.send(event, request).await.map_err(Failed::into_error)
+    }
+
+    /// Sends it if the receiver takes events.
+    async fn attempt(&self, event: &OutgoingEvent) -> Delivery {
+        let request = match self.request(event) {
+            Ok(request) => request,
+            Err(error) => return Delivery::Reject { error },
+        };
+        let pass = match self.gate.enter(event) {
+            Ok(pass) => pass,
+            Err(delivery) => return delivery,
+        };
+        match self.send(event, request).await {
+            Ok(()) => pass.delivered(),
+            Err(failed) => pass.failed(failed),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        self.gate.standing()
     }
 }
 
@@ -198,6 +299,7 @@ impl fmt::Debug for Webhook {
             .field("headers", &self.headers.keys().map(header::HeaderName::as_str).collect::<Vec<_>>())
             .field("timeout", &self.timeout)
             .field("at_once", &self.at_once)
+            .field("park_on", &self.park_on)
             .finish_non_exhaustive()
     }
 }

@@ -63,7 +63,7 @@ async fn no_answer_in_time_is_tried_again() {
 async fn a_receiver_in_trouble_gets_the_event_again() {
     for status in ["408 Request Timeout", "425 Too Early", "429 Too Many Requests", "500 Oops", "503 Busy"] {
         let reason = retried(outcome(Reply::with(status, "", "later, please"), LONG).await);
-        assert!(reason.contains(&status[..3]) && reason.ends_with(": later, please"), "{reason}");
+        assert!(reason.contains(&status[..3]) && reason.ends_with("\nit said: later, please"), "{reason}");
     }
 }
 
@@ -86,11 +86,41 @@ async fn a_receiver_may_say_when() {
 async fn a_refusal_is_final_and_quotes_the_answer() {
     let long = format!("no such field\r\n\0\u{1b}[2J{}", "ä".repeat(5000));
     let reason = rejected(outcome(Reply::with("400 Bad Request", "", &long), LONG).await);
-    assert!(reason.contains("400 Bad Request: no such field\\r\\n\\u{0}\\u{1b}[2Jä"), "{reason}");
-    assert!(reason.contains("ä…; fix the receiver"), "{reason}");
-    assert!(reason.chars().count() < 450 && !reason.contains(char::is_control), "{reason}");
-    let reason = rejected(outcome(Reply::status("404 Not Found"), LONG).await);
-    assert!(reason.contains("refuses it, 404 Not Found; "), "{reason}");
+    let (what, quoted) = reason.split_once('\n').unwrap();
+    assert!(what.contains("refuses it, 400 Bad Request; fix the receiver"), "{reason}");
+    assert!(
+        quoted.starts_with("it said: no such field\\r\\n\\u{0}\\u{1b}[2Jä") && quoted.ends_with("ä…"),
+        "{reason}"
+    );
+    assert!(reason.chars().count() < 450 && !quoted.contains(char::is_control), "{reason}");
+    for status in ["410 Gone", "413 Too Large", "415 Unsupported", "422 Unprocessable"] {
+        let reason = rejected(outcome(Reply::status(status), LONG).await);
+        assert!(reason.contains(&format!("refuses it, {}", &status[..3])), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_speak_of_this_very_event_is_tried_again() {
+    for status in ["304 Not Modified", "401 Unauthorized", "403 Forbidden", "404 Not Found", "409 Conflict"] {
+        let reason = retried(outcome(Reply::status(status), LONG).await);
+        assert!(reason.contains(&format!("does not take it, {status}; see to its address")), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn the_settings_say_what_speaks_of_this_very_event() {
+    let receiver = Receiver::start(|request| match request.header("oncebox-key") {
+        Some("conflict") => Reply::status("409 Conflict"),
+        _ => Reply::status("400 Bad Request"),
+    })
+    .await;
+    let webhook = Webhook::to(&receiver.url).unwrap().park_on([409]).unwrap();
+    rejected(deliver(&webhook, &event(Some("conflict"), Some("{}"), &[])).await);
+    retried(deliver(&webhook, &event(None, Some("{}"), &[])).await);
+    for status in [0, 200, 299, 600, 65535] {
+        let error = Webhook::to(&receiver.url).unwrap().park_on([400, status]).unwrap_err().to_string();
+        assert!(error.contains(&format!("the status {status}: write statuses from 300 to 599")), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -101,7 +131,7 @@ async fn a_redirect_is_not_followed() {
         ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Moved"]
     {
         let headers = format!("location: http://me:canary@{authority}/there?token=canary\r\n");
-        let reason = rejected(outcome(Reply::with(status, &headers, ""), LONG).await);
+        let reason = retried(outcome(Reply::with(status, &headers, ""), LONG).await);
         assert!(reason.contains(&format!("a redirect to http://{authority}; ")), "{reason}");
         assert!(!reason.contains("canary"), "{reason}");
     }
@@ -151,7 +181,8 @@ async fn the_status_counts_even_if_the_answer_breaks_off_or_never_ends() {
                 outcome.unwrap();
             } else {
                 let reason = rejected(outcome);
-                assert!(reason.contains(" 400 Bad Request: a") && reason.len() < 500, "{reason}");
+                assert!(reason.contains(" 400 Bad Request; ") && reason.contains("\nit said: a"), "{reason}");
+                assert!(reason.len() < 500, "{reason}");
             }
         }
     }

@@ -13,7 +13,7 @@ use receiver::{Receiver, Reply, event};
 /// A webhook with a canary in every place where a secret may be.
 fn webhook(url: &str) -> Webhook {
     let host = url.trim_start_matches("http://");
-    Webhook::to(format!("http://canary-user:canary-password@{host}/in?token=canary-query&x=canary-x#canary"))
+    Webhook::to(format!("http://canary-user:canary-password@{host}/in/canary-path/canary%2Fencoded?token=canary-query&x=canary-x#canary"))
         .unwrap()
         .secret("canary-signing-secret")
         .unwrap()
@@ -28,11 +28,12 @@ fn webhook(url: &str) -> Webhook {
 
 #[tokio::test]
 async fn errors_and_debug_name_no_secret() {
-    let echo = "canary-password canary-query canary-x canary-signing-secret canary-key canary-token \
+    let echo = "canary-path canary/encoded canary%2Fencoded /in/canary-path/canary%2Fencoded canary-password canary-query canary-x canary-signing-secret canary-key canary-token \
                 token=canary-query&x=canary-x Y2FuYXJ5LXVzZXI6Y2FuYXJ5LXBhc3N3b3Jk";
-    let location = "location: /in?token=canary-query\r\n";
+    let location = "location: /in/canary-path?token=canary-query\r\n";
     let replies = [
         Reply::with("400 Bad Request", "", echo),
+        Reply::with("404 Not Found", "", "Cannot POST /in/canary-path/canary%2Fencoded"),
         Reply::with("500 Oops", "", echo),
         Reply::with("429 Too Many", "retry-after: 3\r\n", echo),
         Reply::with("302 Found", location, echo),
@@ -44,14 +45,22 @@ async fn errors_and_debug_name_no_secret() {
         let receiver = Receiver::start(move |_| reply.clone()).await;
         let webhook = webhook(&receiver.url);
         let error = webhook.deliver(&event(None, Some("{}"), &[])).await.unwrap_err();
-        let text =
-            format!("{error} {error:?} {} {webhook:?} {:#?}", describe(error.as_ref()), webhook.clone());
+        let delivery = webhook.attempt(&event(None, Some("{}"), &[])).await;
+        let text = format!(
+            "{error} {error:?} {} {webhook:?} {:#?} {delivery:?} {:?}",
+            describe(error.as_ref()),
+            webhook.clone(),
+            webhook.standing()
+        );
         assert!(!text.contains("canary"), "{expected}: {text}");
         assert!(!text.contains("Y2FuYXJ5"), "{expected}: {text}");
         assert!(text.contains(&receiver.url), "{text}");
 
         let received = receiver.received().pop().unwrap();
-        assert_eq!(received.line, "POST /in?token=canary-query&x=canary-x HTTP/1.1");
+        assert_eq!(
+            received.line,
+            "POST /in/canary-path/canary%2Fencoded?token=canary-query&x=canary-x HTTP/1.1"
+        );
         assert_eq!(received.header("x-api-key"), Some("canary-key"));
         let basic = "Basic Y2FuYXJ5LXVzZXI6Y2FuYXJ5LXBhc3N3b3Jk";
         assert_eq!(received.header("authorization"), Some(basic));
@@ -72,5 +81,5 @@ async fn a_receiver_that_repeats_the_whole_request_tells_nothing() {
     .await;
     let error = webhook(&receiver.url).deliver(&event(None, Some("{}"), &[])).await.unwrap_err().to_string();
     assert!(!error.contains("canary"), "{error}");
-    assert!(error.contains("x-api-key=*** x-token=*** POST /in?*** HTTP/1.1"), "{error}");
+    assert!(error.contains("x-api-key=*** x-token=*** POST ***?*** HTTP/1.1"), "{error}");
 }

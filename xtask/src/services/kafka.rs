@@ -16,7 +16,15 @@ use crate::side_by_side::Starter;
 const PROPERTIES: &str = include_str!("../../kafka/server.properties");
 const LOGGING: &str = include_str!("../../kafka/log4j2.properties");
 const JAVA_NEEDED: u32 = 17;
+/// For tests that start a broker of their own.
+const JAVA_VARIABLE: &str = "ONCEBOX_TEST_JAVA";
+const JARS_VARIABLE: &str = "ONCEBOX_TEST_KAFKA_JARS";
 const READY_LIMIT: Duration = Duration::from_secs(90);
+
+/// What a test needs to start a broker of its own, each with its variable.
+pub(super) fn programs() -> Result<[(&'static str, PathBuf); 2]> {
+    Ok([(JAVA_VARIABLE, java()?), (JARS_VARIABLE, kafka_jars::get()?)])
+}
 
 /// Formats the storage and starts the broker.
 pub(super) fn start(run_dir: &Path, starter: &Starter) -> Result<Server> {

@@ -1,6 +1,7 @@
 //! Real servers on loopback, each run with its own ports and data.
 
 mod account;
+mod browser;
 mod debian_unstable;
 mod given;
 mod kafka;
@@ -178,9 +179,16 @@ impl Services {
         }
         // Also when a running server was given: a test does not end that one.
         let mut programs = Vec::new();
+        if wanted.contains(&Service::Kafka) {
+            programs.extend(kafka::programs().context("no Kafka for the tests to start")?);
+        }
         if wanted.contains(&Service::Mongodb) {
             let mongod = mongod_program::get().context("no mongod for the tests")?;
             programs.push((mongod_program::VARIABLE, mongod.to_owned()));
+        }
+        // Who wants everything tests the dashboard, too.
+        if Service::ALL.iter().all(|service| wanted.contains(service)) {
+            programs.push((browser::VARIABLE, browser::driver().context("no browser for the tests")?));
         }
         if wanted.contains(&Service::Rabbitmq) {
             let server = rabbitmq::program().context("no rabbitmq-server for the tests")?;

@@ -1,6 +1,10 @@
 //! `oncebox dead`.
 
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 
 use super::{OutputArg, Page};
 
@@ -12,6 +16,9 @@ pub(crate) struct DeadSelection {
     /// All of this consumer.
     #[arg(long)]
     pub(crate) consumer: Option<String>,
+    /// All of this group, as `oncebox dead groups` shows it.
+    #[arg(long)]
+    pub(crate) group: Option<String>,
     /// All of this topic.
     #[arg(long)]
     pub(crate) topic: Option<String>,
@@ -24,6 +31,15 @@ pub(crate) struct DeadSelection {
     /// All with this key.
     #[arg(long)]
     pub(crate) key: Option<String>,
+    /// All with this text in their error.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) error: Option<String>,
+    /// All that were given up at this time or later, such as 2026-11-01T00:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<Timestamp>,
+    /// All that were given up before this time.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<Timestamp>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -34,6 +50,23 @@ pub(crate) enum DeadAction {
         selection: DeadSelection,
         #[command(flatten)]
         page: Page,
+        /// The newest first.
+        #[arg(long)]
+        newest_first: bool,
+        /// Only below this number: the next page of `--newest-first`.
+        #[arg(long, value_name = "NUMBER")]
+        before: Option<i64>,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Show which errors there are: dead letters that failed alike, by consumer.
+    Groups {
+        /// Only of this consumer.
+        #[arg(long)]
+        consumer: Option<String>,
+        /// At most this many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        limit: u32,
         #[command(flatten)]
         output: OutputArg,
     },
@@ -41,19 +74,24 @@ pub(crate) enum DeadAction {
     Show {
         /// Its number.
         number: i64,
+        /// Write the bytes of its payload and nothing else.
+        #[arg(long, conflicts_with = "output")]
+        raw: bool,
         #[command(flatten)]
         output: OutputArg,
     },
     /// Run the handler again and remove the dead letter, in one transaction.
-    Replay {
+    Replay(DeadReplay),
+    /// Change a dead letter before it is replayed. What arrived is kept beside it.
+    Edit(DeadEdit),
+    /// Remove dead letters for good. Their receipts stay.
+    Drop {
         #[command(flatten)]
         change: DeadChange,
-        /// Also before earlier dead letters of the same key, which `park-key` keeps in order.
-        #[arg(long)]
-        force: bool,
+        /// Why, for the audit.
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
     },
-    /// Remove dead letters for good. Their receipts stay.
-    Drop(DeadChange),
 }
 
 /// What changes dead letters.
@@ -69,4 +107,45 @@ pub(crate) struct DeadChange {
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) output: OutputArg,
+}
+
+/// What is replayed, and how.
+#[derive(Debug, Args)]
+pub(crate) struct DeadReplay {
+    #[command(flatten)]
+    pub(crate) change: DeadChange,
+    /// At most this many, the oldest first.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// At most so many in a second.
+    #[arg(long, value_name = "PER SECOND")]
+    pub(crate) rate: Option<NonZeroU32>,
+    /// Also before earlier dead letters of the same key, which `park-key` keeps in order.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// What is changed of a letter.
+#[derive(Debug, Args)]
+pub(crate) struct DeadEdit {
+    /// Its number.
+    pub(crate) number: i64,
+    /// Take the payload from this file, `-` is stdin. Without this and without headers, $VISUAL or $EDITOR opens.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) payload: Option<PathBuf>,
+    /// Set a header, in place of all of that name.
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// Remove all headers of this name.
+    #[arg(long = "remove-header", value_name = "NAME")]
+    pub(crate) removed_headers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArg,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write it as NAME=VALUE".to_owned()),
+    }
 }

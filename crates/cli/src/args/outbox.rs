@@ -67,6 +67,9 @@ pub(crate) enum OutboxAction {
     Show {
         /// Its number.
         number: i64,
+        /// Write the bytes of its payload and nothing else.
+        #[arg(long, conflicts_with = "output")]
+        raw: bool,
         #[command(flatten)]
         output: OutputArg,
     },

@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use oncebox_config::{Config, HandlerConfig};
-use oncebox_core::error::describe;
+use oncebox_core::error::describe_whole;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::printable::printable;
 use oncebox_core::store::{Finding, FindingLevel};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::Output;
 use crate::cluster;
+use crate::commands::old_transactions;
 use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::load;
 use crate::output;
@@ -33,9 +34,9 @@ pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
             findings.push(Finding::error("database", failure.text));
         }
     }
-    let (cluster, reached) = cluster::check(&config).await;
-    unreachable |= !reached;
-    findings.extend(cluster);
+    let cluster = cluster::check(&config).await;
+    unreachable |= cluster.unreachable;
+    findings.extend(cluster.findings);
     let (queues, reached) = queues::check(&config).await;
     unreachable |= !reached;
     findings.extend(queues);
@@ -43,6 +44,9 @@ pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
     match output {
         Output::Json => output::json(&findings.iter().map(as_json).collect::<Vec<_>>())?,
         Output::Table => print(&findings)?,
+    }
+    if cluster.misconfigured {
+        return Err(Failure::config("the configuration is not taken: see above"));
     }
     if unreachable {
         return Err(Failure {
@@ -58,23 +62,32 @@ struct CheckStore<'a> {
     config: &'a Config,
 }
 
+/// What is found in the database.
+pub(crate) async fn of_store<S: ConfiguredStore>(
+    store: &S,
+    config: &Config,
+) -> Result<Vec<Finding>, Failure> {
+    let batches = config.inboxes.iter().map(|inbox| inbox.batch.bytes);
+    let largest = batches.max().unwrap_or_else(|| BatchBounds::default().bytes);
+    let mut findings = store.check(largest).await?;
+    findings.extend(old_transactions::finding(store, &config.store).await?);
+    findings.extend(stores::check_adopted(store, &config.inboxes).await?);
+    for inbox in &config.inboxes {
+        let subject = format!("handler of {}", inbox.consumer);
+        findings.push(match store.handler(inbox).await {
+            Ok(_) => Finding::ok(&subject, valid(&inbox.handler)),
+            Err(e) => Finding::error(&subject, describe_whole(&e)),
+        });
+    }
+    findings.extend(outbox::sweeps(store, &config.sweeps).await);
+    Ok(findings)
+}
+
 impl WithStore for CheckStore<'_> {
     type Output = Result<Vec<Finding>, Failure>;
 
     async fn run<S: ConfiguredStore>(self, store: S) -> Self::Output {
-        let batches = self.config.inboxes.iter().map(|inbox| inbox.batch.bytes);
-        let largest = batches.max().unwrap_or_else(|| BatchBounds::default().bytes);
-        let mut findings = store.check(largest).await?;
-        findings.extend(stores::check_adopted(&store, &self.config.inboxes).await?);
-        for inbox in &self.config.inboxes {
-            let subject = format!("handler of {}", inbox.consumer);
-            findings.push(match store.handler(inbox).await {
-                Ok(_) => Finding::ok(&subject, valid(&inbox.handler)),
-                Err(e) => Finding::error(&subject, describe(&e)),
-            });
-        }
-        findings.extend(outbox::sweeps(&store, &self.config.sweeps).await);
-        Ok(findings)
+        of_store(&store, self.config).await
     }
 }
 

@@ -29,6 +29,8 @@ struct Migrate<'a> {
 impl WithStore for Migrate<'_> {
     type Output = CommandResult;
 
+    const MAKES_FILE: bool = true;
+
     async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         match self.action {
             MigrateAction::Up => {

@@ -2,30 +2,34 @@
 
 mod list;
 mod plan;
-mod relocate;
+pub(crate) mod relocate;
 mod retire;
 
 use std::path::Path;
 
 use oncebox_config::Config;
 use oncebox_core::names::ConsumerName;
+use oncebox_core::operate::Operator;
 use oncebox_core::store::PositionStatus;
 
 use crate::args::PositionAction;
+use crate::cluster;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::load;
 use crate::stores::{ConfiguredStore, WithStore, require_schema, with_store};
+pub(crate) use plan::Move;
 
 /// Only positions are asked for, so as little as possible is counted.
-const LOWEST_CAP: u64 = 1;
+pub(crate) const LOWEST_CAP: u64 = 1;
 
-pub(crate) async fn run(file: &Path, action: PositionAction) -> CommandResult {
+pub(crate) async fn run(file: &Path, who: &str, action: PositionAction) -> CommandResult {
     let config = load::config(file)?;
-    with_store(&config.store, Position { action, config: &config }).await
+    with_store(&config.store, Position { action, who, config: &config }).await
 }
 
 struct Position<'a> {
     action: PositionAction,
+    who: &'a str,
     config: &'a Config,
 }
 
@@ -35,17 +39,21 @@ impl WithStore for Position<'_> {
     async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
         let status = store.status(LOWEST_CAP).await?;
+        let operator = Operator::new(&store, self.who);
         match self.action {
             PositionAction::List { consumer, topic, output } => {
                 let mut positions = status.positions;
                 positions.retain(|p| consumer.as_ref().is_none_or(|c| *c == p.consumer));
                 positions.retain(|p| topic.as_ref().is_none_or(|t| *t == p.topic));
-                list::list(self.config, &positions, output.output).await
+                let is_filtered = consumer.is_some() || topic.is_some();
+                list::list(self.config, &positions, is_filtered, output.output).await
             }
-            PositionAction::Move(wanted) => relocate::relocate(&store, self.config, &status, &wanted).await,
+            PositionAction::Move(wanted) => {
+                relocate::relocate(&store, &operator, self.config, &status, &wanted).await
+            }
             PositionAction::Retire { consumer, topic, output } => {
                 known(self.config, &status.positions, &consumer, &topic)?;
-                retire::retire(&store, self.config, &consumer, &topic, output.output).await
+                retire::retire(&store, &operator, self.config, &consumer, &topic, output.output).await
             }
         }
     }
@@ -70,11 +78,11 @@ fn known(
             listed(all)
         ));
     }
-    let mut topics: Vec<&str> = configured().flat_map(|inbox| inbox.source.names()).collect();
-    topics.extend(stored().map(|p| p.topic.as_str()));
-    if topics.contains(&topic) {
+    if configured().any(|inbox| cluster::reads(inbox, topic)) || stored().any(|p| p.topic == topic) {
         return Ok(());
     }
+    let mut topics: Vec<&str> = configured().flat_map(|inbox| inbox.source.names()).collect();
+    topics.extend(stored().map(|p| p.topic.as_str()));
     nothing(format!(
         "{consumer} does not read a topic {topic}, and has no position there. It reads {}",
         listed(topics)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use oncebox_core::clock::Clock;
+use oncebox_core::operate::Operator;
 use oncebox_core::store::{
     EventFilter, EventState, OutboxEntry, PassEnd, PurgePass, PurgeProgress, Purged, Retention,
 };
@@ -12,6 +13,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Output;
+use crate::commands::audit::audited;
 use crate::commands::selection::{MAX_SHOWN, PAGE_ROWS};
 use crate::exit::{Answer, CommandResult, Failure};
 use crate::interrupt::Interrupt;
@@ -19,26 +21,35 @@ use crate::load;
 use crate::output;
 use crate::stores::{self, ConfiguredStore, WithStore, require_schema, with_store};
 
-pub(crate) async fn run(file: &Path, dry_run: bool, output: Output) -> CommandResult {
+pub(crate) async fn run(file: &Path, who: &str, dry_run: bool, output: Output) -> CommandResult {
     let config = load::config(file)?;
     let retention = stores::retention(&config.inboxes);
-    with_store(&config.store, Purge { retention, keep: config.outbox.keep, dry_run, output }).await
+    let (keep, keep_audit) = (config.outbox.keep, config.purge.audit);
+    with_store(&config.store, Purge { who, retention, keep, keep_audit, dry_run, output }).await
 }
 
-struct Purge {
+struct Purge<'a> {
+    who: &'a str,
     retention: Vec<Retention>,
     keep: Duration,
+    keep_audit: Duration,
     dry_run: bool,
     output: Output,
 }
 
-impl WithStore for Purge {
+impl WithStore for Purge<'_> {
     type Output = CommandResult;
 
     async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
         let bar = output::bar(0, "{bar:40.green} {percent}% of the receipts looked at");
-        let done = self.purge(&store, &bar).await;
+        let done = if self.dry_run {
+            self.purge(&store, &bar).await
+        } else {
+            let operator = Operator::new(&store, self.who);
+            let told = |(purged, events): &(Purged, u64)| json!({ "receipts": purged.receipts, "partitions": purged.partitions, "events": events });
+            audited(&operator, operator.action("purge"), self.purge(&store, &bar), told).await
+        };
         bar.finish_and_clear();
         let (purged, events) = done?;
         let end = match purged.end {
@@ -72,7 +83,7 @@ impl WithStore for Purge {
     }
 }
 
-impl Purge {
+impl Purge<'_> {
     /// Receipts, then published events. Ctrl-C ends it between two steps.
     async fn purge<S: ConfiguredStore>(
         &self,
@@ -85,27 +96,56 @@ impl Purge {
             bar.set_length(step.total);
             bar.set_position(step.done);
         };
-        let pass = PurgePass {
+        let what = Purging {
             retention: &self.retention,
-            now_ms: Clock::system().now_ms(),
+            keep: self.keep,
+            keep_audit: self.keep_audit,
             dry_run: self.dry_run,
-            stop: &stop,
-            progress: &progress,
         };
-        let mut purging = Box::pin(store.purge(pass));
-        let purged = tokio::select! {
-            purged = &mut purging => purged?,
+        let mut purging = Box::pin(what.pass(store, &stop, &progress));
+        tokio::select! {
+            purged = &mut purging => purged,
             () = interrupt.wait() => {
                 stop.cancel();
-                purging.await?
+                purging.await
             }
+        }
+    }
+}
+
+/// What may go.
+pub(crate) struct Purging<'a> {
+    pub(crate) retention: &'a [Retention],
+    /// How long published events stay.
+    pub(crate) keep: Duration,
+    /// How long it is kept who did what.
+    pub(crate) keep_audit: Duration,
+    pub(crate) dry_run: bool,
+}
+
+impl Purging<'_> {
+    /// Receipts, then published events, until `stop`. Returns how many of each.
+    pub(crate) async fn pass<S: ConfiguredStore>(
+        &self,
+        store: &S,
+        stop: &CancellationToken,
+        progress: &(dyn Fn(PurgeProgress) + Send + Sync),
+    ) -> Result<(Purged, u64), Failure> {
+        let pass = PurgePass {
+            retention: self.retention,
+            now_ms: Clock::system().now_ms(),
+            dry_run: self.dry_run,
+            stop,
+            progress,
         };
+        let purged = store.purge(pass).await?;
         if purged.end == PassEnd::Stopped {
             return Ok((purged, 0));
         }
         let events = if self.dry_run {
             count_published(store, self.keep).await?
         } else {
+            store.purge_actions(self.keep_audit).await?;
             store.purge_published(self.keep).await?
         };
         Ok((purged, events))

@@ -1,17 +1,20 @@
-//! `oncebox status`: consumers, positions, lag, suppressed duplicates, dead letters, the outbox.
+//! `oncebox status`: consumers, positions, lag, suppressed duplicates, dead letters, who reads what, the outbox.
 
 mod outbox;
 
 use std::path::Path;
+use std::time::Duration;
 
 use oncebox_config::Config;
 use oncebox_core::printable::printable;
-use oncebox_core::store::{PositionStatus, StoreStatus};
+use oncebox_core::store::{Pause, PositionStatus, StoreStatus};
 use serde_json::{Value, json};
 
 use crate::args::Output;
 use crate::cluster::{self, Logs};
-use crate::exit::{Answer, CommandResult};
+use crate::commands::{old_transactions, pause};
+use crate::exit::{Answer, CommandResult, Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::load;
 use crate::output;
 use crate::stores::{ConfiguredStore, WithStore, require_schema, with_store};
@@ -19,13 +22,16 @@ use crate::stores::{ConfiguredStore, WithStore, require_schema, with_store};
 /// Counts stop here: a status must not cost a scan of a large table.
 const COUNT_CAP: u64 = 10_000;
 
-pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
+/// Once, or again and again until Ctrl-C.
+pub(crate) async fn run(file: &Path, watch: Option<u64>, output: Output) -> CommandResult {
     let config = load::config(file)?;
-    with_store(&config.store, Status { config: &config, output }).await
+    let watch = watch.map(Duration::from_secs);
+    with_store(&config.store, Status { config: &config, watch, output }).await
 }
 
 struct Status<'a> {
     config: &'a Config,
+    watch: Option<Duration>,
     output: Output,
 }
 
@@ -34,13 +40,72 @@ impl WithStore for Status<'_> {
 
     async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
-        let status = store.status(COUNT_CAP).await?;
-        let logs = cluster::logs(self.config, status.positions.iter().map(|p| p.topic.clone())).await;
-        match self.output {
-            Output::Json => output::json(&as_json(&status, &logs))?,
-            Output::Table => as_tables(&status, &logs)?,
+        let Some(every) = self.watch else {
+            match self.output {
+                Output::Json => output::json(&self.look(&store).await?.as_json())?,
+                Output::Table => output::line(&self.look(&store).await?.as_text())?,
+            }
+            return Ok(Answer::Yes);
+        };
+        let mut interrupt = Interrupt::listen()?;
+        loop {
+            let look = tokio::select! {
+                look = self.look(&store) => look,
+                () = interrupt.wait() => return Ok(Answer::Yes),
+            };
+            let is_read = match (look, self.output) {
+                (Ok(look), Output::Json) => output::json_line(&look.as_json())?,
+                (Ok(look), Output::Table) => output::frame(&look.as_text())?,
+                // It may come back; whoever watches wants to see that too.
+                (Err(failure), _) if failure.exit == Exit::Unreachable => {
+                    output::note(&format!("not known now: {failure}"));
+                    true
+                }
+                (Err(failure), _) => return Err(failure),
+            };
+            if !is_read {
+                return Ok(Answer::Yes);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(every) => {}
+                () = interrupt.wait() => return Ok(Answer::Yes),
+            }
         }
-        Ok(Answer::Yes)
+    }
+}
+
+impl Status<'_> {
+    async fn look<S: ConfiguredStore>(&self, store: &S) -> Result<Look, Failure> {
+        let status = store.status(COUNT_CAP).await?;
+        let paused = store.paused().await?;
+        let logs = cluster::logs_and_groups(self.config, &status.positions).await;
+        let old = old_transactions::finding(store, &self.config.store).await?;
+        let warnings = old.into_iter().map(|old| old.detail).collect();
+        Ok(Look { status, paused, logs, warnings })
+    }
+}
+
+/// What the database and the broker say at one time.
+struct Look {
+    status: StoreStatus,
+    paused: Vec<Pause>,
+    logs: Logs,
+    warnings: Vec<String>,
+}
+
+impl Look {
+    fn as_json(&self) -> Value {
+        let mut json = as_json(&self.status, &self.paused, &self.logs);
+        json["warnings"] = json!(self.warnings);
+        json
+    }
+
+    fn as_text(&self) -> String {
+        let mut text = as_text(&self.status, &self.paused, &self.logs);
+        for warning in &self.warnings {
+            text.push_str(&format!("\nwarning: {}", printable(warning)));
+        }
+        text
     }
 }
 
@@ -50,7 +115,7 @@ fn holder<'a>(status: &'a StoreStatus, consumer: &str) -> Option<&'a PositionSta
     active.min_by_key(|p| p.caught_up_ms)
 }
 
-fn as_json(status: &StoreStatus, logs: &Logs) -> Value {
+fn as_json(status: &StoreStatus, paused: &[Pause], logs: &Logs) -> Value {
     let positions: Vec<Value> = status
         .positions
         .iter()
@@ -58,7 +123,8 @@ fn as_json(status: &StoreStatus, logs: &Logs) -> Value {
             json!({
                 "consumer": p.consumer, "topic": p.topic, "partition": p.partition,
                 "next_offset": p.next_offset, "lag": logs.lag(p), "log": p.log,
-                "caught_up_at": p.caught_up_ms.map(output::time), "retired": p.retired, "epoch": p.epoch,
+                "caught_up_at": p.caught_up_ms.map(output::time), "retired": p.retired,
+                "owner": logs.owner(p), "epoch": p.epoch,
                 "starts_without_progress": output::starts(p), "applied": p.applied,
                 "duplicates_suppressed": p.duplicates, "last_progress": output::time(p.updated_at_ms),
             })
@@ -72,10 +138,12 @@ fn as_json(status: &StoreStatus, logs: &Logs) -> Value {
             let mine = || status.positions.iter().filter(of);
             json!({
                 "consumer": c.consumer,
+                "state": logs.state(&c.consumer),
                 "applied": mine().map(|p| p.applied).sum::<u64>(),
                 "duplicates_suppressed": mine().map(|p| p.duplicates).sum::<u64>(),
                 "lag": mine().map(|p| logs.lag(p)).sum::<Option<i64>>(),
                 "dead_letters": c.dead_letters,
+                "replayed": c.replayed,
                 "purged_before": c.purged_before_ms.map(output::time),
                 "horizon_held_by": holder(status, &c.consumer).map(|p| json!({
                     "topic": p.topic, "partition": p.partition,
@@ -86,6 +154,7 @@ fn as_json(status: &StoreStatus, logs: &Logs) -> Value {
         .collect();
     json!({
         "consumers": consumers,
+        "paused": paused.iter().map(pause::as_json).collect::<Vec<_>>(),
         "positions": positions,
         "receipts_estimate": status.receipts_estimate,
         "outbox": outbox::as_json(&status.outbox),
@@ -93,32 +162,39 @@ fn as_json(status: &StoreStatus, logs: &Logs) -> Value {
     })
 }
 
-fn as_tables(status: &StoreStatus, logs: &Logs) -> std::io::Result<()> {
+fn as_text(status: &StoreStatus, paused: &[Pause], logs: &Logs) -> String {
     if let Some(error) = logs.error() {
-        output::note(&format!("lag is not known: {}", printable(error)));
+        output::note(&format!("lag and owners are not known: {}", printable(&error)));
     }
     let consumers = status.consumers.iter().map(|c| {
         let mine = || status.positions.iter().filter(|p| p.consumer == c.consumer);
         [
             c.consumer.clone(),
+            output::or_dash(logs.state(&c.consumer)),
             mine().map(|p| p.applied).sum::<u64>().to_string(),
             mine().map(|p| p.duplicates).sum::<u64>().to_string(),
             output::or_dash(mine().map(|p| logs.lag(p)).sum::<Option<i64>>()),
             capped(c.dead_letters),
+            c.replayed.to_string(),
             output::or_dash(c.purged_before_ms.map(output::time)),
             output::or_dash(holder(status, &c.consumer).map(held_by)),
         ]
     });
     let header = [
         "consumer",
+        "group",
         "applied",
         "duplicates suppressed",
         "lag",
         "dead letters",
+        "replayed",
         "purged before",
         "horizon held by",
     ];
-    output::line(&output::table(header, consumers).to_string())?;
+    let mut consumers = output::table(header, consumers).to_string();
+    for one in paused {
+        consumers.push_str(&format!("\n{} is paused {}", one.consumer, pause::described(one)));
+    }
     let positions = status.positions.iter().map(|p| {
         [
             p.consumer.clone(),
@@ -127,6 +203,7 @@ fn as_tables(status: &StoreStatus, logs: &Logs) -> std::io::Result<()> {
             output::or_dash(logs.lag(p)),
             if p.retired { "retired".to_owned() } else { output::or_dash(p.caught_up_ms.map(output::time)) },
             output::or_dash(p.log.as_deref()),
+            output::or_dash(logs.owner(p)),
             p.epoch.to_string(),
             output::or_dash(output::starts(p)),
             output::time(p.updated_at_ms),
@@ -139,13 +216,14 @@ fn as_tables(status: &StoreStatus, logs: &Logs) -> std::io::Result<()> {
         "lag",
         "caught up at",
         "log",
+        "owner",
         "epoch",
         "starts without progress",
         "last progress",
     ];
-    output::line(&output::table(header, positions).to_string())?;
-    output::line(&format!("about {} receipts", status.receipts_estimate))?;
-    outbox::as_table(&status.outbox)
+    let positions = output::table(header, positions);
+    let receipts = status.receipts_estimate;
+    format!("{consumers}\n{positions}\nabout {receipts} receipts\n{}", outbox::as_text(&status.outbox))
 }
 
 /// For people.

@@ -49,14 +49,26 @@ impl<'a> Consumers<'a> {
         let child = Command::new(std::env::current_exe()?)
             .args(["run", "--log", "info,sqlx=warn", "--config"])
             .arg(file)
-            .env(STORE_VARIABLE, self.database.url())
-            .envs(self.courier.variable())
+            .envs(self.variables())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .kill_on_drop(true)
             .spawn()?;
         Ok(child)
+    }
+
+    /// The configuration of the first one.
+    pub(crate) fn first_config(&self) -> PathBuf {
+        config_file(&self.folder, 0)
+    }
+
+    /// What its configuration wants from the environment.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        let store = (STORE_VARIABLE.to_owned(), self.database.url().to_owned());
+        let of_courier =
+            self.courier.variable().into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        std::iter::once(store).chain(of_courier).collect()
     }
 
     pub(crate) fn kills(&self) -> u32 {

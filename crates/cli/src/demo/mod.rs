@@ -7,6 +7,7 @@
 mod collections;
 mod consumers;
 mod courier;
+mod dashboard;
 mod database;
 mod http;
 mod kafka;
@@ -23,12 +24,13 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
-use crate::args::DemoArgs;
+use crate::args::{DemoArgs, Output};
 use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output;
 use consumers::Consumers;
 use courier::Courier;
+use dashboard::Open;
 use database::Database;
 use producer::Producer;
 use verdict::Verdict;
@@ -54,12 +56,19 @@ pub(crate) async fn run(args: DemoArgs) -> CommandResult {
     let database = interrupt.or(Database::open(args.store.as_deref(), folder.path())).await?;
     let stage = Stage { folder: folder.path(), database: &database, courier: &courier };
     let played = stage.play(&args, &mut interrupt).await;
+    let played = match played {
+        Ok((verdict, Some(open))) => stage.stay(verdict, &open, args.output.output, &mut interrupt).await,
+        Ok((verdict, None)) => Ok((verdict, false)),
+        Err(failure) => Err(failure),
+    };
     // Whatever became of it, nothing stays behind.
     let tidied = tokio::time::timeout(TIDY_TIMEOUT, stage.tidy()).await;
     drop(folder);
-    let verdict = played?;
+    let (verdict, is_printed) = played?;
     tidied.map_err(|_| Failure::data("the demo's tables could not be removed in time"))??;
-    verdict.print(args.output.output)?;
+    if !is_printed {
+        verdict.print(args.output.output)?;
+    }
     Ok(if verdict.is_good() { Answer::Yes } else { Answer::No })
 }
 
@@ -71,7 +80,11 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    async fn play(&self, args: &DemoArgs, interrupt: &mut Interrupt) -> Result<Verdict, Failure> {
+    async fn play(
+        &self,
+        args: &DemoArgs,
+        interrupt: &mut Interrupt,
+    ) -> Result<(Verdict, Option<Open>), Failure> {
         let began = Instant::now();
         let Self { folder, database, courier } = *self;
         interrupt.or(database.prepare()).await?;
@@ -85,6 +98,10 @@ impl Stage<'_> {
             args.kills
         ));
         let mut consumers = Consumers::start(folder, courier, database)?;
+        let open = if args.open { Some(interrupt.or(Open::start(folder, &consumers)).await?) } else { None };
+        if let Some(open) = &open {
+            output::note(&format!("the dashboard is at {}", open.url));
+        }
         let producer = Producer::start(courier.carrier().await?, args.messages);
         let bar = output::bar(u64::from(args.messages), "{bar:40.green} {pos}/{len} effects  {msg}");
         let driven = interrupt.or(drive(args, self, &producer, &mut consumers, &bar)).await;
@@ -102,7 +119,22 @@ impl Stage<'_> {
             Ok(_) => consumers.stop().await,
         }
         let end = driven?;
-        Verdict::count(self, end, &producer, consumers.kills(), began.elapsed()).await
+        let verdict = Verdict::count(self, end, &producer, consumers.kills(), began.elapsed()).await?;
+        Ok((verdict, open))
+    }
+
+    /// With the dashboard open, until Ctrl-C. True: the verdict is printed.
+    async fn stay(
+        &self,
+        verdict: Verdict,
+        open: &Open,
+        output: Output,
+        interrupt: &mut Interrupt,
+    ) -> Result<(Verdict, bool), Failure> {
+        verdict.print(output)?;
+        output::note(&format!("the dashboard stays at {} until Ctrl-C", open.url));
+        interrupt.wait().await;
+        Ok((verdict, true))
     }
 
     async fn tidy(&self) -> Result<(), Failure> {

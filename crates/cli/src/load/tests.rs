@@ -14,8 +14,10 @@ fn every_reserved_property_is_named_with_its_line() {
     let problems = parse(&text).unwrap_err();
     let found: Vec<_> = problems.iter().map(|problem| (problem.line, problem.key.clone())).collect();
     let names = reserved.into_iter().chain(["statistics.interval.ms", "listen"]);
-    let expected: Vec<_> =
+    let mut expected: Vec<_> =
         names.zip(6..).map(|(name, line)| (line, format!("kafka.properties.\"{name}\""))).collect();
+    // It has a wrong value, and librdkafka does not know it.
+    expected.extend(expected.last().cloned());
     assert_eq!(found, expected);
     let said = problems.to_string();
     for fix in ["use `brokers` under [kafka]", "use `group` under [[inbox]]", "use `start` under [[inbox]]"] {

@@ -73,7 +73,7 @@ async fn a_rebalance_in_the_middle_of_a_batch(kind: Kind) {
     .await;
 
     let second = world.start();
-    first.has_logged("partition revoked").await;
+    first.has_logged("partitions revoked").await;
     assert_eq!(world.effects().await, 0, "no batch could end yet");
     gate.open().await;
     world.caught_up().await;

@@ -120,7 +120,7 @@ async fn no_text_of_an_event_is_obeyed_by_a_terminal() {
     assert!(list.stdout.contains("parked at"), "{list}");
     assert_eq!(document[0]["key"], HOSTILE);
     assert_eq!(document[0]["error"], HOSTILE);
-    let numbers = [document[0]["seq"].to_string(), document[1]["seq"].to_string()];
+    let numbers = [document[0]["number"].to_string(), document[1]["number"].to_string()];
     let (show, document) = both_forms(&world, &["outbox", "show", &numbers[0]]);
     for line in
         [format!("key         {SHOWN}"), format!("error       {SHOWN}"), format!("header      name: {SHOWN}")]

@@ -5,6 +5,9 @@
 //! a time to pass: they wait for what they want to see, with a deadline that only a failure reaches.
 
 mod adopt;
+mod brokers;
+mod clusters;
+mod copies;
 mod crash;
 mod dead;
 mod debezium;
@@ -15,12 +18,19 @@ mod election;
 mod environment;
 mod escapes;
 mod failover;
+mod filter;
+mod group;
+mod lag;
 mod log;
+mod memory;
 mod migrate;
 mod mongodb;
+mod neighbours;
 mod odd;
+mod operate;
 mod other_log;
 mod outage;
+mod pause;
 mod poison;
 mod positions;
 mod purge;
@@ -33,6 +43,7 @@ mod relay_soak;
 mod retention;
 mod settings;
 mod shutdown;
+mod sign_in;
 mod soak;
 #[path = "../support/mod.rs"]
 mod support;
@@ -40,5 +51,7 @@ mod surface;
 mod sweep;
 mod tenancy;
 mod truncated;
+mod values;
 mod webhook;
+mod webhook_trouble;
 mod zombie;

@@ -105,6 +105,7 @@ async fn the_database_is_away_for_a_while(kind: Kind) {
     world.db.terminate_daemons().await;
     world.topic.send(&all[100..200]);
     shows_trouble(&world, &daemon, world.db.refusal()).await;
+    daemon.has_logged("the database cannot be used").await;
     eventually("/healthz is red", async || daemon.health().await.is_some_and(|(status, _)| status == 503))
         .await;
     assert!(daemon.is_running());
@@ -114,7 +115,13 @@ async fn the_database_is_away_for_a_while(kind: Kind) {
     world.caught_up().await;
     world.has_exactly(&all).await;
     eventually("all is well", async || daemon.health().await.is_some_and(|(status, _)| status == 200)).await;
-    daemon.stop();
+    // The end is told as the beginning is, once for all lanes.
+    daemon.has_logged("the database is back after ").await;
+    daemon.has_logged("goes on after ").await;
+    let log = daemon.stop();
+    let inbox = format!("name=\"inbox:{}\"", world.consumer);
+    let ends = log.lines().filter(|line| line.contains("goes on after") && line.contains(&inbox)).count();
+    assert!((1..=3).contains(&ends), "{ends} lines for one outage:\n{log}");
 }
 
 /// Waits until `/healthz` says this of the store and of the inbox.

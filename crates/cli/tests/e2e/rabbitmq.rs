@@ -68,7 +68,16 @@ async fn what_was_committed_and_not_acknowledged_is_skipped() {
     queue.send(&all).await;
     world.start_to_crash("after-commit").crashed();
     let daemon = world.start();
+    // They were applied before: only the copies say that they have come again.
+    let copies = format!("oncebox_messages_total{{consumer=\"{}\",outcome=\"duplicate\"}}", world.consumer);
+    eventually("the copies come", async || daemon.metric(&copies).await > Some(0.0)).await;
     drained(&world, &queue, 20).await;
+    let came_again =
+        format!("oncebox_redelivered_total{{consumer=\"{}\",outcome=\"duplicate\"}}", world.consumer);
+    eventually("the metrics say why there were copies", async || {
+        daemon.metric(&came_again).await.is_some_and(|messages| messages > 0.0)
+    })
+    .await;
     let log = daemon.stop();
     world.has_exactly(&all).await;
     assert!(log.contains("stopped"), "{log}");

@@ -1,6 +1,6 @@
 //! Settings that decide what happens to a message: where to begin, what is too old, what does not start at all.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::daemon::Daemon;
 use crate::support::database::Kind;
@@ -94,7 +94,25 @@ async fn a_retention_that_is_too_short_is_refused() {
     world.inbox(|inbox| inbox.set("retention", "\"1h\"").set("retention_check", "\"refuse\""));
     let daemon = world.start();
     stands_still(&daemon, &world.topic.name).await;
+    eventually("/readyz says who does not read", async || {
+        let page = daemon.get("/readyz").await;
+        page.is_some_and(|page| page.status == 503 && page.body.contains(&world.consumer))
+    })
+    .await;
+    stands_still(&daemon, "Raise inbox.retention").await;
     assert_eq!(world.effects().await, 0);
+
+    // It goes on by itself when the topic keeps messages for a shorter time.
+    world.topic.keep_for(Duration::from_secs(30 * 60)).await;
+    world.caught_up().await;
+    daemon.ready().await;
+    world.turns(&daemon, 200).await;
+    // It is not stopped when somebody changes that again, but it does not stay green.
+    world.topic.keep_for(Duration::from_secs(50 * 24 * 60 * 60)).await;
+    stands_still(&daemon, &world.topic.name).await;
+    world.topic.send(&orders(10..20));
+    world.caught_up().await;
+    world.has_exactly(&orders(0..20)).await;
     daemon.stop();
 
     // By default it is only said.
@@ -102,7 +120,6 @@ async fn a_retention_that_is_too_short_is_refused() {
     let daemon = world.start();
     world.caught_up().await;
     daemon.has_logged("WARN").await;
-    world.has_exactly(&orders(0..10)).await;
     daemon.stop();
     let found = world.oncebox(&["check"]).exits(0).stdout;
     let line = found.lines().find(|line| line.contains(&world.topic.name) && line.contains("retention"));
@@ -130,6 +147,51 @@ async fn refusing_waits_for_a_topic_that_is_not_there_yet() {
     crate::support::check::compare_ids("effects", &effects, &orders(0..20));
     daemon.stop();
     second.delete().await;
+}
+
+/// A topic that a pattern brings later, and that keeps messages for too long, is not read; the others are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_comes_later_and_keeps_messages_too_long_is_refused() {
+    let mut world = World::new(Kind::Postgres, 1).await;
+    let name = world.topic.name.clone();
+    let topics = format!("[{:?}]", format!("^{name}([.].*)?$"));
+    world.inbox(|inbox| {
+        inbox.set("topics", &topics).set("retention", "\"1h\"").set("retention_check", "\"refuse\"")
+    });
+    world.config.properties.insert("topic.metadata.refresh.interval.ms".to_owned(), "1000".to_owned());
+    let half_an_hour = Duration::from_secs(30 * 60);
+    world.topic.keep_for(half_an_hour).await;
+    world.topic.send(&orders(0..10));
+    let daemon = world.start();
+    world.effects_reach(10).await;
+    world.turns(&daemon, 200).await;
+
+    let long = Topic::create(&format!("{name}.long"), 2).await;
+    long.send(&orders(10..30));
+    stands_still(&daemon, &format!("topic {}: the topic keeps messages for 1month", long.name)).await;
+    stands_still(&daemon, "Raise inbox.retention").await;
+    stands_still(&daemon, &format!("cannot begin: {0}/0, {0}/1", long.name)).await;
+    // The others are read: those that were there, and those that come later.
+    let short = Topic::create(&format!("{name}.short"), 1).await;
+    short.keep_for(half_an_hour).await;
+    short.send(&orders(30..40));
+    world.topic.send(&orders(40..50));
+    world.effects_reach(30).await;
+    let read: Vec<Order> = [0..10, 30..50].into_iter().flat_map(orders).collect();
+    crate::support::check::compare_ids("effects", &world.effects_of(&world.consumer).await, &read);
+    let found = world.oncebox(&["check"]).exits(1).stdout;
+    let line = found.lines().find(|line| line.contains(&long.name) && line.contains("retention"));
+    assert!(line.is_some_and(|line| line.starts_with("error")), "{found}");
+
+    // It goes on by itself when the topic keeps messages for a shorter time.
+    long.keep_for(half_an_hour).await;
+    world.effects_reach(50).await;
+    world.turns(&daemon, 200).await;
+    crate::support::check::compare_ids("effects", &world.effects_of(&world.consumer).await, &orders(0..50));
+    daemon.stop();
+    for topic in [long, short] {
+        topic.delete().await;
+    }
 }
 
 /// `partition_receipts = "day"`: receipts of UUIDv7 ids lie in days; nothing else changes.

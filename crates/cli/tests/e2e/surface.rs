@@ -44,6 +44,8 @@ async fn health_and_metrics_have_the_names_of_the_contract(kind: Kind) {
         (total("duplicate"), 10.0),
         (total("dead"), 1.0),
         (total("retried"), 0.0),
+        (total("filtered"), 0.0),
+        (of("consumer_paused"), 0.0),
         (of("lag_messages"), 0.0),
         (of("dead_letters"), 1.0),
         (of("partitions_stopped"), 0.0),
@@ -183,8 +185,11 @@ async fn passwords_are_never_shown() {
             let answer = world.oncebox(&[&["--log", "debug"], *command].concat());
             silent(&format!("{command:?} with {brokers} {property}"), &answer.to_string());
         }
+        if property == "nonsense" {
+            silent("run", &world.oncebox(&["run", "--log", "debug"]).exits(3).to_string());
+            continue;
+        }
         let daemon = world.start_with(&["--log", "debug"], &[]);
-        daemon.ready().await;
         eventually("there is an error", async || {
             daemon.get("/healthz").await.is_some_and(|page| page.body.contains("\"error\""))
         })

@@ -144,7 +144,8 @@ async fn a_key_that_fails_for_ever_holds_up_nobody_else() {
     daemon.stop();
 }
 
-/// What no retry can help is parked; an operator looks at it, retries it when the receiver is mended, or drops it.
+/// What the receiver calls wrong is parked; an operator looks at it, retries it when the receiver is mended, or drops it. A redirect
+/// says nothing about the event.
 async fn refused_events_are_parked_for_an_operator(kind: Kind) {
     // What comes first of each key is refused.
     let known: Mutex<BTreeSet<String>> = Mutex::default();
@@ -166,32 +167,35 @@ async fn refused_events_are_parked_for_an_operator(kind: Kind) {
         let answer = world.oncebox(&["outbox", "list", "--state", "parked", "--output", "json"]);
         answer.json().as_array().cloned().unwrap_or_default()
     };
-    eventually("all three are parked", async || list().len() == 3).await;
+    eventually("two are parked, one has arrived", async || {
+        list().len() == 2 && world.outbox_rows().await == 2
+    })
+    .await;
     // Later events of the same key are not held up.
     let mut writer = world.writer("refused", 1).await;
     writer.write(1).await;
-    eventually("the next one is delivered", async || world.outbox_rows().await == 3).await;
+    let next = writer.written[0].clone();
+    eventually("the next one is delivered", async || endpoint.requests_of(&next.id).len() == 1).await;
 
     let listed = list();
     let of = |event: &Written| -> Value {
         let found = listed.iter().find(|entry| entry["id"] == event.id.as_str());
         found.unwrap_or_else(|| panic!("{event:?} is not listed: {listed:#?}")).clone()
     };
-    for (event, words) in [(&refused, "400"), (&dropped, "400"), (&moved, "redirect")] {
+    for event in [&refused, &dropped] {
         let entry = of(event);
         assert_eq!(entry["state"], "parked", "{entry:#}");
         assert_eq!(entry["key"], event.key.as_str(), "{entry:#}");
-        assert!(entry["error"].as_str().is_some_and(|error| error.contains(words)), "{entry:#}");
+        assert!(entry["error"].as_str().is_some_and(|error| error.contains("400")), "{entry:#}");
     }
     assert!(endpoint.requests().iter().all(|request| request.line.contains(" /hook ")), "nothing elsewhere");
 
-    let seq = |event: &Written| of(event)["seq"].to_string();
+    let seq = |event: &Written| of(event)["number"].to_string();
     world.oncebox(&["outbox", "drop", &seq(&dropped)]).exits(0);
     world.oncebox(&["outbox", "retry", &seq(&refused)]).exits(0);
-    eventually("one is left", async || world.outbox_rows().await == 1).await;
-    world.oncebox(&["outbox", "retry", "--all"]).exits(0);
     world.outbox_empties().await;
-    world.oncebox(&["outbox", "list"]).exits(1);
+    world.oncebox(&["outbox", "list"]).exits(0);
+    world.oncebox(&["outbox", "list", "--state", "parked"]).exits(1);
     for (event, times) in [(&refused, 2), (&dropped, 1), (&moved, 2)] {
         assert_eq!(endpoint.requests_of(&event.id).len(), times, "{event:?}");
     }

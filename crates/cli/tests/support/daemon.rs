@@ -67,7 +67,7 @@ impl Daemon {
         self.child.try_wait().expect("the process can be asked").is_none()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap_or_else(|e| panic!("{signal} to {}: {e}", self.name));
     }
 
@@ -152,6 +152,14 @@ impl Daemon {
         value.parse().ok()
     }
 
+    /// The memory it has now.
+    pub(crate) fn resident_bytes(&self) -> f64 {
+        let status = read(Path::new(&format!("/proc/{}/status", self.pid())));
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+        let kib: f64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib * 1024.0
+    }
+
     /// The partitions of the topic that this daemon owns, as `/healthz` shows them.
     pub(crate) async fn partitions(&self, topic: &str) -> Vec<i32> {
         let Some((_, health)) = self.health().await else { return Vec::new() };
@@ -161,7 +169,7 @@ impl Daemon {
     }
 
     /// Where it listens: the port is chosen by the system and told in the log.
-    fn address(&self) -> Option<SocketAddr> {
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
         let log = self.log();
         let line = log.lines().rev().find(|line| line.contains("listening: /healthz"))?;
         line.split("address=").nth(1)?.split_whitespace().next()?.trim_matches('"').parse().ok()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// A request that has arrived whole.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
+    /// When it was there.
+    pub(crate) at: Instant,
     pub(crate) line: String,
     headers: BTreeMap<String, String>,
     pub(crate) body: String,
@@ -34,6 +36,10 @@ impl Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
     Status(u16),
+    /// With this status, and `Retry-After` in seconds.
+    Later(u16, u64),
+    /// With this status, and the line of the request as its text.
+    Echo(u16),
     /// A redirect to itself, with another path.
     Redirect,
     /// Says nothing for this long, then all is well.
@@ -73,7 +79,12 @@ impl Endpoint {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/hook", self.address)
+        format!("{}/hook", self.origin())
+    }
+
+    /// As much of it as may be shown.
+    pub(crate) fn origin(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// All requests so far, in the order of their arrival.
@@ -91,20 +102,34 @@ impl State {
     async fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
         let mut stream = BufStream::new(stream);
         while let Some(request) = read(&mut stream).await? {
+            let line = request.line.clone();
             let reply = self.reply(request);
-            let (status, more) = match reply {
-                Reply::Status(status) => (status, ""),
-                Reply::Redirect => (307, "location: /elsewhere\r\n"),
+            let (mut more, mut text) = (String::new(), "answer");
+            let status = match reply {
+                Reply::Status(status) => status,
+                Reply::Later(status, seconds) => {
+                    more = format!("retry-after: {seconds}\r\n");
+                    status
+                }
+                Reply::Echo(status) => {
+                    text = &line;
+                    status
+                }
+                Reply::Redirect => {
+                    more = "location: /elsewhere\r\n".to_owned();
+                    307
+                }
                 Reply::After(delay) => {
                     tokio::time::sleep(delay).await;
-                    (200, "")
+                    200
                 }
                 Reply::Cut => {
                     stream.write_all(b"HTTP/1.1 200").await?;
                     return stream.shutdown().await;
                 }
             };
-            let answer = format!("HTTP/1.1 {status} Test\r\n{more}content-length: 6\r\n\r\nanswer");
+            let length = text.len();
+            let answer = format!("HTTP/1.1 {status} Test\r\n{more}content-length: {length}\r\n\r\n{text}");
             stream.write_all(answer.as_bytes()).await?;
             stream.flush().await?;
         }
@@ -137,5 +162,5 @@ async fn read(stream: &mut BufStream<TcpStream>) -> std::io::Result<Option<Reque
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
     let body = String::from_utf8_lossy(&body).into_owned();
-    Ok(Some(Request { line: line.trim_end().to_owned(), headers, body }))
+    Ok(Some(Request { at: Instant::now(), line: line.trim_end().to_owned(), headers, body }))
 }

@@ -1,11 +1,14 @@
 //! A world for each test: a database, a topic, a configuration and the daemons that use them.
 
+pub(crate) mod broker;
 pub(crate) mod check;
 pub(crate) mod command;
 pub(crate) mod config;
 pub(crate) mod daemon;
 pub(crate) mod database;
 pub(crate) mod endpoint;
+pub(crate) mod issuer;
+pub(crate) mod kafka_cluster;
 pub(crate) mod kafka_proxy;
 pub(crate) mod mongo_set;
 pub(crate) mod murmur2;
@@ -15,22 +18,10 @@ pub(crate) mod proxy;
 pub(crate) mod queue;
 pub(crate) mod records;
 pub(crate) mod topic;
+mod waiting;
 pub(crate) mod world;
 
-use std::time::{Duration, Instant};
-
-/// Generous: a condition that holds sooner costs nothing, and a slow machine is no failure.
-const DEADLINE: Duration = Duration::from_secs(240);
-const POLL: Duration = Duration::from_millis(50);
-
-/// Waits until something holds; fails with `what` if it never does.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "not within {} s: {what}", DEADLINE.as_secs());
-        tokio::time::sleep(POLL).await;
-    }
-}
+pub(crate) use waiting::eventually;
 
 /// One test for each server: `the_test::on_postgres`, `the_test::on_mariadb` and `the_test::on_mongodb`. With `mysql:` also
 /// `the_test::on_mysql`, where there is one; with `sql:` for all of these that speak it.

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::daemon::Daemon;
 use super::database::{Kind, Session};
+use super::endpoint::Endpoint;
 use super::eventually;
 use super::records::Record;
 use super::topic::Topic;
@@ -256,6 +257,25 @@ impl Topic {
     #[track_caller]
     pub(crate) fn has_published(&self, written: &[Written]) -> usize {
         copies(&self.read(), written)
+    }
+}
+
+impl Endpoint {
+    /// Each of these events has come, no others, and those of each key came in their order for the first time.
+    #[track_caller]
+    pub(crate) fn has_received(&self, written: &[Written]) {
+        let wanted: HashMap<&str, &Written> =
+            written.iter().map(|event| (event.id.as_str(), event)).collect();
+        let requests = self.requests();
+        let mut seen: HashSet<&str> = HashSet::new();
+        let mut last_of_key: HashMap<&str, i64> = HashMap::new();
+        for request in requests.iter().filter(|request| seen.insert(request.id())) {
+            let event = wanted.get(request.id()).unwrap_or_else(|| panic!("nobody wrote it: {request:#?}"));
+            let before = last_of_key.insert(&event.key, event.n);
+            assert!(before.is_none_or(|before| before < event.n), "{event:?} comes after {before:?}");
+        }
+        let lost: Vec<&Written> = written.iter().filter(|event| !seen.contains(event.id.as_str())).collect();
+        assert!(lost.is_empty(), "{} of {} events are lost: {:?}", lost.len(), written.len(), lost.first());
     }
 }
 

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -11,6 +13,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
+use super::kafka_cluster::KafkaCluster;
 use super::orders::Order;
 use super::service;
 
@@ -38,11 +41,26 @@ pub(crate) struct Odd<'a> {
 
 impl Topic {
     pub(crate) async fn create(name: &str, partitions: i32) -> Self {
-        let brokers = service("ONCEBOX_TEST_KAFKA");
+        Self::create_at(&service("ONCEBOX_TEST_KAFKA"), name, partitions).await
+    }
+
+    /// In the cluster behind these brokers.
+    pub(crate) async fn create_at(brokers: &str, name: &str, partitions: i32) -> Self {
+        Self::make(brokers, name, partitions, TopicReplication::Fixed(1)).await
+    }
+
+    /// On a cluster of the test's own, with one replica of each partition, on the brokers of these numbers.
+    pub(crate) async fn create_on(cluster: &KafkaCluster, name: &str, brokers: &[i32]) -> Self {
+        let replicas: Vec<&[i32]> = brokers.iter().map(std::slice::from_ref).collect();
+        let partitions = i32::try_from(brokers.len()).expect("few partitions");
+        Self::make(&cluster.addresses(), name, partitions, TopicReplication::Variable(&replicas)).await
+    }
+
+    async fn make(brokers: &str, name: &str, partitions: i32, replication: TopicReplication<'_>) -> Self {
+        let brokers = brokers.to_owned();
         // Fifty days: some tests send records of ten days ago, which the broker would remove when it looks, every five minutes;
         // others keep receipts for sixty days, longer than the topic.
-        let new =
-            NewTopic::new(name, partitions, TopicReplication::Fixed(1)).set("retention.ms", "4320000000");
+        let new = NewTopic::new(name, partitions, replication).set("retention.ms", "4320000000");
         let options =
             AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT)).request_timeout(Some(ANSWER_TIMEOUT));
         let created = admin(&brokers).create_topics([&new], &options).await.expect("Kafka answers");
@@ -87,7 +105,8 @@ impl Topic {
         i32::try_from(order.sku).expect("few articles") % self.partitions
     }
 
-    fn enqueue(&self, odd: &Odd<'_>) {
+    /// Sends one record; [`Topic::flush`] waits for it.
+    pub(crate) fn enqueue(&self, odd: &Odd<'_>) {
         let headers = odd
             .headers
             .iter()
@@ -103,7 +122,8 @@ impl Topic {
         }
     }
 
-    fn flush(&self) {
+    /// Waits until the broker has all records.
+    pub(crate) fn flush(&self) {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         while self.producer.in_flight_count() > 0 {
             assert!(Instant::now() < deadline, "Kafka does not take the messages");
@@ -180,6 +200,15 @@ impl Topic {
         assert!(answer.elements().iter().all(|e| e.error().is_ok()), "deleting records: {answer:?}");
     }
 
+    /// Keeps messages for this long, and nothing else changes.
+    pub(crate) async fn keep_for(&self, time: Duration) {
+        let kept = time.as_millis().to_string();
+        let change = AlterConfig::new(ResourceSpecifier::Topic(&self.name)).set("retention.ms", &kept);
+        let options = AdminOptions::new().request_timeout(Some(ANSWER_TIMEOUT));
+        let changed = admin(&self.brokers).alter_configs([&change], &options).await.expect("Kafka answers");
+        assert!(changed.iter().all(Result::is_ok), "changing {}: {changed:?}", self.name);
+    }
+
     /// Whether Kafka knows a topic.
     pub(crate) fn exists(&self, topic: &str) -> bool {
         let metadata = self.client.fetch_metadata(None, ANSWER_TIMEOUT).expect("metadata");
@@ -206,7 +235,7 @@ fn clients(brokers: &str) -> (BaseProducer, BaseConsumer) {
     (producer.expect("a producer"), client.expect("a consumer"))
 }
 
-pub(super) fn config(brokers: &str) -> ClientConfig {
+pub(crate) fn config(brokers: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", brokers);
     config

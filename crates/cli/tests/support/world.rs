@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-use super::command::Answer;
+use super::command::{Answer, oncebox};
 use super::config::{Config, Inbox};
 use super::daemon::Daemon;
 use super::database::{Database, Kind};
 use super::eventually;
+use super::kafka_cluster::KafkaCluster;
 use super::mongo_set::{Hasty, MongoSet, WithUsers};
 use super::topic::Topic;
 
@@ -44,6 +45,14 @@ impl World {
         Self::around(db, name, folder, partitions).await
     }
 
+    /// With a topic in the cluster behind these brokers.
+    pub(crate) async fn at_brokers(kind: Kind, brokers: &str, partitions: i32) -> Self {
+        let (name, folder) = Self::place();
+        let db = Box::pin(Database::create(kind, &name, folder.path(), "")).await;
+        let topic = Topic::create_at(brokers, &name, partitions).await;
+        Self::with_topic(db, name, folder, topic)
+    }
+
     /// On a replica set of the test's own.
     pub(crate) async fn on_set(set: &MongoSet, partitions: i32) -> Self {
         Self::at(|name| set.url(name), partitions).await
@@ -67,6 +76,14 @@ impl World {
         Self::around(db, name, folder, partitions).await
     }
 
+    /// On a Kafka of the test's own, with a partition on each of the brokers of these numbers.
+    pub(crate) async fn on_cluster(kind: Kind, cluster: &KafkaCluster, brokers: &[i32]) -> Self {
+        let (name, folder) = Self::place();
+        let db = Box::pin(Database::create(kind, &name, folder.path(), "")).await;
+        let topic = Topic::create_on(cluster, &name, brokers).await;
+        Self::with_topic(db, name, folder, topic)
+    }
+
     fn place() -> (String, TempDir) {
         let folder = tempfile::Builder::new().prefix("oncebox-e2e-").tempdir().expect("a temporary folder");
         (format!("e2e_{}", uuid::Uuid::now_v7().simple()), folder)
@@ -74,6 +91,10 @@ impl World {
 
     async fn around(db: Database, name: String, folder: TempDir, partitions: i32) -> Self {
         let topic = Topic::create(&name, partitions).await;
+        Self::with_topic(db, name, folder, topic)
+    }
+
+    fn with_topic(db: Database, name: String, folder: TempDir, topic: Topic) -> Self {
         let mut config = Config::new(&db.url, &topic.brokers);
         config.inboxes.push(Inbox::of_orders(db.kind, &name, &name));
         Self { db, topic, consumer: name, config, folder, started: AtomicU32::new(0) }
@@ -109,6 +130,14 @@ impl World {
     pub(crate) fn oncebox(&self, arguments: &[&str]) -> Answer {
         self.write_config();
         Answer::of(self.folder(), arguments)
+    }
+
+    /// The same with this environment.
+    pub(crate) fn oncebox_with(&self, arguments: &[&str], env: &[(&str, &str)]) -> Answer {
+        self.write_config();
+        let mut command = oncebox(self.folder());
+        command.args(arguments).envs(env.iter().copied());
+        Answer::of_command(command)
     }
 
     /// In one step: another daemon may be reading it.

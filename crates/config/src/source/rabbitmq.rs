@@ -12,7 +12,7 @@ pub struct RabbitmqInbox {
     pub queue: String,
     /// `prefetch`: how many messages may be under way without being acknowledged, 1 to 2,000. Default 500.
     pub prefetch: u16,
-    /// `key`: where the key of a message is, for the order and for `park-key`. Default: messages have no key.
+    /// `key`: where the key of a message is, for the order and for `park-key`. Default: where the sink puts it.
     pub key: Option<Selector>,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use super::Engine;
 use super::guard::Guarded;
@@ -16,10 +16,10 @@ use super::partition::Partition;
 use super::policy::OnFailure;
 use super::transaction::{Task, Trouble};
 use crate::backoff;
-use crate::error::describe;
+use crate::error::describe_in_log;
 use crate::mistake::mistaken;
 use crate::monitor::LoopHandle;
-use crate::source::{Answer, Answered, GivenBack, Why};
+use crate::source::{GivenBack, Why};
 use crate::store::InboxStore;
 
 /// After this many failures in a row for a passing reason, a batch is made smaller: it may be too large for something.
@@ -27,6 +27,9 @@ const TROUBLES_BEFORE_CUT: u32 = 2;
 
 /// After this many, a message whose sender waits is given back.
 const TROUBLES_BEFORE_GIVEN_BACK: u32 = 4;
+
+/// What a lane that waits until something is mended has a problem with.
+pub(super) const STANDS_STILL: &str = "stands still";
 
 /// How a batch ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,6 +97,9 @@ impl<S: InboxStore> Engine<S> {
     ) -> End {
         let Batch { partition, items, health, .. } = batch;
         while let Some(mut part) = parts.pop() {
+            if !self.until_resumed(partition, health).await {
+                return End::Closing;
+            }
             let (range, task) = (part.range.clone(), part.task.clone());
             let run = match batch.guarded {
                 Some(guarded) => self.transact_alone(partition, items, range, task, guarded).await,
@@ -102,7 +108,7 @@ impl<S: InboxStore> Engine<S> {
             let trouble = match run {
                 Ok(()) => {
                     health.succeeded();
-                    health.alarm(None);
+                    health.over(STANDS_STILL);
                     continue;
                 }
                 Err(trouble) => trouble,
@@ -118,7 +124,9 @@ impl<S: InboxStore> Engine<S> {
                     continue;
                 }
                 Next::Stop(reason) => return End::Stopped(reason),
-                Next::GiveBack(given_back) => give_back(partition, &items[part.range], &given_back),
+                Next::GiveBack(given_back) => {
+                    partition.give_back(items[part.range].iter().map(Item::offset), &given_back);
+                }
                 Next::Later(wait) if held.is_some() && !mistaken("RetryHoldsLane") => {
                     let due = Instant::now() + wait;
                     if let Some(held) = held.as_deref_mut() {
@@ -175,44 +183,45 @@ impl<S: InboxStore> Engine<S> {
             Trouble::Away(reason) => {
                 part.troubles += 1;
                 self.report_trouble(partition, &reason, part.troubles, health);
-                if self.gives_back(partition) {
+                if self.answers_trouble(partition) {
                     return Next::GiveBack(GivenBack::new(Why::Unavailable, reason));
                 }
                 Next::Again(backoff::TROUBLE.delay(part.troubles))
             }
-            Trouble::Transient { reason, counts }
+            Trouble::Transient { error, counts }
                 if counts
                     && part.is_one_message()
                     && matches!(part.task, Task::Apply)
                     && !mistaken("TransientNeverCounts") =>
             {
-                self.blame(batch, part, reason.into(), Blame::Unsure).await
+                self.blame(batch, part, error, Blame::Unsure).await
             }
-            Trouble::Transient { reason, .. } => {
+            Trouble::Transient { error, .. } => {
                 part.troubles += 1;
+                let reason = describe_in_log(error.as_ref());
                 self.report_trouble(partition, &reason, part.troubles, health);
                 let cut = part.troubles >= TROUBLES_BEFORE_CUT && !mistaken("BatchNeverCut");
                 if cut && !part.is_one_message() {
                     return Next::Cut(None);
                 }
-                if self.gives_back(partition) && part.troubles > TROUBLES_BEFORE_GIVEN_BACK {
+                if self.answers_trouble(partition) && part.troubles > TROUBLES_BEFORE_GIVEN_BACK {
                     return Next::GiveBack(GivenBack::new(Why::Unavailable, reason));
                 }
                 Next::Again(backoff::TROUBLE.delay(part.troubles))
             }
             Trouble::Environment { at, error } | Trouble::Failed { at, error } if !part.is_one_message() => {
                 warn!(
-                    position = %partition.key, messages = part.range.len(), reason = describe(error.as_ref()),
+                    position = %partition.key, messages = part.range.len(), reason = describe_in_log(error.as_ref()),
                     "a batch failed and is undone; trying it in smaller parts"
                 );
                 Next::Cut(at)
             }
             Trouble::Failed { error, .. } if matches!(part.task, Task::Park { .. }) => {
-                let reason = describe(error.as_ref());
+                let reason = describe_in_log(error.as_ref());
                 Next::Stop(format!("{item} cannot be kept as a dead letter: {reason}"))
             }
-            Trouble::Environment { error, .. } if self.gives_back(partition) => {
-                let reason = describe(error.as_ref());
+            Trouble::Environment { error, .. } if self.answers_trouble(partition) => {
+                let reason = describe_in_log(error.as_ref());
                 health.failed(&reason);
                 Next::GiveBack(GivenBack::new(Why::Unavailable, reason))
             }
@@ -226,7 +235,7 @@ impl<S: InboxStore> Engine<S> {
                     }
                 }
                 part.troubles += 1;
-                self.wait_until_mended(batch, item, &describe(error.as_ref()), part.troubles)
+                self.wait_until_mended(batch, item, &describe_in_log(error.as_ref()), part.troubles)
             }
             Trouble::Failed { error, .. } => self.blame(batch, part, error, Blame::Message).await,
             Trouble::NothingToTry => Next::Again(Duration::ZERO),
@@ -238,6 +247,11 @@ impl<S: InboxStore> Engine<S> {
         self.settings.on_failure == OnFailure::GiveBack && partition.deliveries.is_some()
     }
 
+    /// Whether trouble for which no message is to blame is an answer, because somebody waits for one.
+    pub(super) fn answers_trouble(&self, partition: &Partition) -> bool {
+        self.gives_back(partition) && partition.sender_waits()
+    }
+
     /// The world is to blame: nothing is given up, and it goes on by itself when the cause is mended.
     pub(super) fn wait_until_mended(
         &self,
@@ -246,8 +260,7 @@ impl<S: InboxStore> Engine<S> {
         reason: &str,
         troubles: u32,
     ) -> Next {
-        batch.health.alarm(Some(format!("stands still at {item}: {reason}")));
-        if troubles.is_power_of_two() {
+        if batch.health.problem(STANDS_STILL, format!("stands still at {item}: {reason}")) {
             error!(
                 position = %batch.partition.key, message = %item, tries = troubles, reason,
                 "standing still: no message is to blame. Mend the cause; it goes on by itself"
@@ -256,7 +269,8 @@ impl<S: InboxStore> Engine<S> {
         Next::Again(backoff::TROUBLE.delay(troubles))
     }
 
-    /// Says it at the first time and then less and less often: a database that is away must not flood the log.
+    /// Says it at the first time and then less and less often: a database that is away must not flood the log, whatever the
+    /// number of lanes.
     pub(crate) fn report_trouble(
         &self,
         partition: &Partition,
@@ -264,18 +278,8 @@ impl<S: InboxStore> Engine<S> {
         troubles: u32,
         health: &LoopHandle,
     ) {
-        health.failed(reason);
-        if troubles.is_power_of_two() {
+        if health.failed(reason) {
             warn!(position = %partition.key, tries = troubles, reason, "the database is in trouble; trying again");
-        } else {
-            info!(position = %partition.key, tries = troubles, "still trying");
         }
     }
-}
-
-/// Nothing of these messages stays behind.
-pub(super) fn give_back(partition: &Partition, items: &[Item], given_back: &GivenBack) {
-    let answer =
-        |item: &Item| Answered { delivery: item.offset(), answer: Answer::GivenBack(given_back.clone()) };
-    partition.answer(&items.iter().map(answer).collect::<Vec<_>>());
 }

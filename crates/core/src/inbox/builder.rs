@@ -6,12 +6,15 @@ use serde::de::DeserializeOwned;
 
 use super::Engine;
 use super::call::{AnyApply, AsBatch, ByMessage, ByPayload, OneByOne};
+use super::filter::Filter;
 use super::handler::{Apply, BatchFn, EachFn, EachJsonFn, Handler};
 use super::identity::Selector;
+use super::pauses::PauseWatch;
 use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use super::settings::Settings;
 use super::worker::Worker;
 use crate::error::Error;
+use crate::live::Live;
 use crate::monitor::Monitor;
 use crate::names::ConsumerName;
 use crate::store::Store;
@@ -62,6 +65,7 @@ pub struct Inbox<S> {
     pub(super) consumer: ConsumerName,
     pub(super) settings: Settings,
     monitor: Monitor,
+    retry: Option<Live<RetryPolicy>>,
 }
 
 impl<S: Store> Inbox<S> {
@@ -72,6 +76,7 @@ impl<S: Store> Inbox<S> {
             consumer: ConsumerName::new(consumer)?,
             settings: Settings::default(),
             monitor: Monitor::default(),
+            retry: None,
         })
     }
 
@@ -91,6 +96,21 @@ impl<S: Store> Inbox<S> {
     #[must_use]
     pub fn tenant(mut self, selector: Selector) -> Self {
         self.settings.identity.tenant = Some(selector);
+        self
+    }
+
+    /// Which messages are wanted. The others are acknowledged and counted as `filtered`: they need no id, get no receipt, and no
+    /// handler sees them. A dead letter that is replayed is not filtered. Default: all.
+    ///
+    /// ```
+    /// # use oncebox::{Filter, Inbox, Selector, sqlite::SqliteStore};
+    /// # fn filtered(inbox: Inbox<SqliteStore>) -> Inbox<SqliteStore> {
+    /// inbox.filter(Filter::equals(Selector::Header("type".into()), ["OrderShipped", "OrderCancelled"]))
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.settings.filter = Some(filter);
         self
     }
 
@@ -115,10 +135,25 @@ impl<S: Store> Inbox<S> {
         self
     }
 
+    /// How many connections of the store it may use at once, at least one. A process with several inboxes, or with a relay, gives
+    /// each of them a share of the pool: then a slow one does not take all. Default: no bound of its own.
+    #[must_use]
+    pub fn max_connections(mut self, most: usize) -> Self {
+        self.settings.max_connections = Some(most);
+        self
+    }
+
     /// How often a failing message is tried. Default: five times, with waits from 200 ms to 30 s.
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.settings.retry = policy;
+        self
+    }
+
+    /// How often a failing message is tried, where that may change while the inbox runs.
+    #[must_use]
+    pub fn live_retry(mut self, policy: Live<RetryPolicy>) -> Self {
+        self.retry = Some(policy);
         self
     }
 
@@ -154,6 +189,14 @@ impl<S: Store> Inbox<S> {
     #[must_use]
     pub fn monitor(mut self, monitor: Monitor) -> Self {
         self.monitor = monitor;
+        self
+    }
+
+    /// Who knows which consumers are paused: the same one for every inbox of a database, so that one of them asks it. Default: one
+    /// of its own.
+    #[must_use]
+    pub fn pauses(mut self, watch: PauseWatch) -> Self {
+        self.settings.pauses = watch;
         self
     }
 
@@ -215,6 +258,7 @@ impl<S: Store> Inbox<S> {
     #[must_use]
     pub fn apply<A: Apply<S>>(self, handler: A) -> Worker<S> {
         let apply = AnyApply::new(handler);
-        Worker { engine: Engine::new(self.store, apply, self.consumer, self.settings, self.monitor) }
+        let retry = self.retry.unwrap_or_else(|| Live::new(self.settings.retry));
+        Worker { engine: Engine::new(self.store, apply, self.consumer, self.settings, retry, self.monitor) }
     }
 }

@@ -70,6 +70,11 @@ impl Deliveries {
         lock(&self.state).open.len()
     }
 
+    /// Everything below this number is answered.
+    pub(crate) fn first_open(&self) -> i64 {
+        lock(&self.state).first_open()
+    }
+
     /// The queue held nothing more when it was asked at this time.
     pub(crate) fn nothing_waits(&self, asked: Instant) {
         let mut state = lock(&self.state);
@@ -78,7 +83,7 @@ impl Deliveries {
         if state.last_given_back.is_some_and(|given_back| given_back >= asked) {
             return;
         }
-        let end = state.last.map_or(i64::MIN, |last| last.saturating_add(1));
+        let end = state.past_all();
         state.emptied.saw(end, self.clock.ms_at(asked));
         state.look();
         state.confirm(asked);
@@ -86,23 +91,16 @@ impl Deliveries {
 
     /// These are answered.
     pub(crate) fn answered(&self, answers: &[Answered]) {
-        let now = Instant::now();
+        lock(&self.state).answered(answers);
+    }
+
+    /// Those of them that nobody has answered before are answered. Leaves only those.
+    pub(crate) fn answered_if_open(&self, answers: &mut Vec<Answered>) {
         let mut state = lock(&self.state);
-        state.last_answer = Some(now);
-        for Answered { delivery, answer } in answers {
-            state.open.remove(delivery);
-            match answer {
-                Answer::Applied => state.untold.applied += 1,
-                Answer::Duplicate | Answer::Differs => state.untold.duplicates += 1,
-                Answer::Parked => {}
-                // It will be sent again, so the queue was not done with when it was seen to be empty.
-                Answer::GivenBack(_) => {
-                    state.last_given_back = Some(now);
-                    state.emptied.forget();
-                }
-            }
+        answers.retain(|one| state.open.contains(&one.delivery));
+        if !answers.is_empty() {
+            state.answered(answers);
         }
-        state.look();
     }
 
     /// Takes what nobody will answer any more.
@@ -128,11 +126,36 @@ impl Deliveries {
 }
 
 impl State {
+    fn answered(&mut self, answers: &[Answered]) {
+        let now = Instant::now();
+        self.last_answer = Some(now);
+        for Answered { delivery, answer } in answers {
+            self.open.remove(delivery);
+            match answer {
+                Answer::Applied => self.untold.applied += 1,
+                Answer::Duplicate | Answer::Differs => self.untold.duplicates += 1,
+                Answer::Parked | Answer::Filtered => {}
+                // It will be sent again, so the queue was not done with when it was seen to be empty.
+                Answer::GivenBack(_) => {
+                    self.last_given_back = Some(now);
+                    self.emptied.forget();
+                }
+            }
+        }
+        self.look();
+    }
+
+    fn first_open(&self) -> i64 {
+        self.open.first().copied().unwrap_or_else(|| self.past_all())
+    }
+
+    fn past_all(&self) -> i64 {
+        self.last.map_or(i64::MIN, |last| last.saturating_add(1))
+    }
+
     /// Everything below the lowest open delivery is answered.
     fn look(&mut self) {
-        let past_all = self.last.map_or(i64::MIN, |last| last.saturating_add(1));
-        let open = self.open.first().filter(|_| !mistaken("EmptyIsCaughtUp"));
-        let next = open.copied().unwrap_or(past_all);
+        let next = if mistaken("EmptyIsCaughtUp") { self.past_all() } else { self.first_open() };
         self.emptied.reached(next);
         let known = self.told_caught_up_ms.max(self.untold.caught_up_ms);
         let caught_up = self.emptied.if_reached(next).filter(|ms| Some(*ms) > known);

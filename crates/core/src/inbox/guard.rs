@@ -129,7 +129,10 @@ impl<S: InboxStore> Engine<S> {
 
     async fn record_attempt(&self, guarded: &Guarded<'_>, number: i64) -> StoreResult<u32> {
         match guarded.notes {
-            Notes::Owned(owner) => self.store.record_attempt(owner, number).await,
+            Notes::Owned(owner) => {
+                let _connection = self.connections.take().await;
+                self.store.record_attempt(owner, number).await
+            }
             Notes::Shared(queue) => {
                 self.as_owner(queue, |owner| async move { self.store.record_attempt(&owner, number).await })
                     .await
@@ -139,7 +142,10 @@ impl<S: InboxStore> Engine<S> {
 
     async fn withdraw_attempt(&self, guarded: &Guarded<'_>, number: i64) -> StoreResult<()> {
         match guarded.notes {
-            Notes::Owned(owner) => self.store.withdraw_attempt(owner, number).await,
+            Notes::Owned(owner) => {
+                let _connection = self.connections.take().await;
+                self.store.withdraw_attempt(owner, number).await
+            }
             Notes::Shared(queue) => {
                 self.as_owner(queue, |owner| async move {
                     self.store.withdraw_attempt(&owner, number).await?;

@@ -111,6 +111,11 @@ impl HeldKeys {
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
+
+    /// All that wait.
+    pub(crate) fn items(&self) -> impl Iterator<Item = &Item> + Clone {
+        self.held.values().flat_map(|held| &held.items)
+    }
 }
 
 /// The range without some of its indices, as ranges in order.

@@ -6,8 +6,10 @@ use super::Engine;
 use super::batch::{Batch, End};
 use super::guard::{CrashGuard, Guarded};
 use super::item::Item;
+use super::memory::InFlight;
 use super::partition::Partition;
 use super::policy::BatchBounds;
+use super::queue::Taken;
 use super::receipt::ReceiptKey;
 use crate::message::Record;
 use crate::store::InboxStore;
@@ -24,7 +26,7 @@ impl<S: InboxStore> Engine<S> {
             format!("inbox:{}", self.consumer),
             format!("{}/{}#{lane}", partition.key.topic, partition.key.partition),
         );
-        let mut prepared: Option<Arc<Vec<Item>>> = None;
+        let mut prepared: Option<(Arc<Vec<Item>>, InFlight)> = None;
         loop {
             if prepared.is_none() && partition.queues.is_empty(lane) {
                 self.write_progress(&partition).await;
@@ -36,11 +38,18 @@ impl<S: InboxStore> Engine<S> {
             } else {
                 self.settings.batch
             };
-            let items = match prepared.take() {
+            let (items, _in_flight) = match prepared.take() {
                 Some(_) if partition.queues.has_ended() => return None,
-                Some(items) => items,
-                None => Arc::new(self.identify(partition.queues.next(lane, bounds).await?)),
+                Some(prepared) => prepared,
+                None => self.prepare(&partition, partition.queues.next(lane, bounds).await?),
             };
+            if items.is_empty() {
+                // None was wanted, so there is no commit that would move the position.
+                partition.want_note();
+                // There may be many such batches, and no other place to wait at.
+                tokio::task::yield_now().await;
+                continue;
+            }
             health.busy();
             let batch = Batch { partition: &partition, lane, items: &items, guarded: None, health: &health };
             let end = if guarded && let Some(owner) = partition.owner.get() {
@@ -55,7 +64,7 @@ impl<S: InboxStore> Engine<S> {
                 // While the database works, the next batch is made ready; but only a full one, or it could still grow.
                 let finishing = self.finish(batch);
                 let (end, next) = tokio::join!(finishing, async {
-                    partition.queues.take_full(lane, bounds).map(|records| Arc::new(self.identify(records)))
+                    partition.queues.take_full(lane, bounds).map(|taken| self.prepare(&partition, taken))
                 });
                 prepared = next;
                 end
@@ -66,6 +75,10 @@ impl<S: InboxStore> Engine<S> {
                 End::Stopped(reason) => return Some(reason),
             }
         }
+    }
+
+    fn prepare(&self, partition: &Partition, taken: Taken) -> (Arc<Vec<Item>>, InFlight) {
+        (Arc::new(self.take_in(partition, taken.records)), taken.in_flight)
     }
 
     /// Gives each record its identity and the key of its receipt.

@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use tracing::warn;
 
 use super::Engine;
 use super::item::Item;
 use super::partition::Partition;
 use super::policy::{OnFailure, StalePolicy};
 use super::transaction::{Task, Trouble};
+use crate::line_limit::LineLimit;
 use crate::message::Message;
 use crate::names::Tenant;
 use crate::store::{DeadLetter, InboxStore};
@@ -67,6 +69,18 @@ impl<S: InboxStore> Engine<S> {
     }
 }
 
+/// Says which messages became dead letters without anybody having tried them: a producer that leaves out the id would
+/// otherwise be noticed only by who looks for its effects. Many of them at once are counted.
+pub(super) fn log_unseen(partition: &Partition, letters: &[DeadLetter], lines: &LineLimit) {
+    for letter in letters {
+        let Some(left_out) = lines.admit() else { continue };
+        warn!(
+            position = %partition.key, place = letter.record.coordinates(), id = letter.message_id, reason = letter.error,
+            left_out, "kept as a dead letter without being applied: see `oncebox dead list`"
+        );
+    }
+}
+
 fn divert(
     fresh: &mut Vec<(usize, Message)>,
     letters: &mut Vec<DeadLetter>,
@@ -92,17 +106,21 @@ fn letter(message: &Message, error: String, attempts: u32) -> DeadLetter {
     }
 }
 
+/// It has no receipt, since nobody knows all of what that would say. The id, if it is known, stands in the text: a letter with an
+/// id of its own is one whose receipt is written.
 pub(super) fn unfit_letter(item: &Item) -> Option<DeadLetter> {
-    match item {
-        Item::Fit(..) => None,
-        Item::Unfit(unfit) => Some(DeadLetter {
-            tenant: Tenant::none(),
-            message_id: None,
-            record: unfit.record.clone(),
-            error: unfit.reason.clone(),
-            attempts: 0,
-        }),
-    }
+    let Item::Unfit(unfit) = item else { return None };
+    let error = match &unfit.id {
+        Some(id) => format!("message {id}: {}", unfit.reason),
+        None => unfit.reason.clone(),
+    };
+    Some(DeadLetter {
+        tenant: unfit.tenant.clone().unwrap_or_else(Tenant::none),
+        message_id: None,
+        record: unfit.record.clone(),
+        error,
+        attempts: 0,
+    })
 }
 
 /// It has no receipt of its own, so nobody could tell its copies.

@@ -1,21 +1,26 @@
 //! The metrics of one consumer.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::item::Item;
 use crate::metrics::{
     Counter, Histogram, batch_size, messages_total, redelivered_total, transaction_seconds,
 };
+use crate::monitor::{Monitor, Tally};
 use crate::names::ConsumerName;
 use crate::source::{Answer, Answered};
 
 #[derive(Debug)]
 pub(crate) struct Meters {
-    pub(crate) applied: Counter,
+    tally: Arc<Tally>,
+    applied: Counter,
     duplicate: Counter,
     differs: Counter,
-    pub(crate) dead: Counter,
+    dead: Counter,
     pub(crate) retried: Counter,
+    pub(crate) filtered: Counter,
     redelivered_applied: Counter,
     redelivered_duplicate: Counter,
     batch_size: Histogram,
@@ -23,15 +28,17 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    pub(crate) fn new(consumer: &ConsumerName) -> Self {
+    pub(crate) fn new(consumer: &ConsumerName, monitor: &Monitor) -> Self {
         let outcome = |outcome: &'static str| messages_total(consumer.to_string(), outcome);
         let redelivered = |outcome: &'static str| redelivered_total(consumer.to_string(), outcome);
         Self {
+            tally: monitor.tally(consumer.as_str()),
             applied: outcome("applied"),
             duplicate: outcome("duplicate"),
             differs: outcome("differs"),
             dead: outcome("dead"),
             retried: outcome("retried"),
+            filtered: outcome("filtered"),
             redelivered_applied: redelivered("applied"),
             redelivered_duplicate: redelivered("duplicate"),
             batch_size: batch_size(consumer.to_string()),
@@ -47,9 +54,19 @@ impl Meters {
             match answer {
                 Answer::Applied => self.redelivered_applied.increment(1),
                 Answer::Duplicate | Answer::Differs => self.redelivered_duplicate.increment(1),
-                Answer::Parked | Answer::GivenBack(_) => {}
+                Answer::Parked | Answer::Filtered | Answer::GivenBack(_) => {}
             }
         }
+    }
+
+    pub(crate) fn applied(&self, messages: u64) {
+        self.applied.increment(messages);
+        self.tally.applied.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    pub(crate) fn dead(&self, letters: u64) {
+        self.dead.increment(letters);
+        self.tally.dead.fetch_add(letters, Ordering::Relaxed);
     }
 
     /// Counts those that were skipped because their receipt exists, by whether they were copies.
@@ -57,6 +74,7 @@ impl Meters {
         let differ = answers.iter().filter(|one| one.answer == Answer::Differs).count() as u64;
         self.differs.increment(differ);
         self.duplicate.increment(skipped - differ);
+        self.tally.duplicates.fetch_add(skipped - differ, Ordering::Relaxed);
     }
 
     pub(crate) fn committed(&self, messages: usize, took: Duration) {

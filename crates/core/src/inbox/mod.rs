@@ -5,6 +5,7 @@ mod builder;
 pub(crate) mod call;
 mod claim;
 mod deliveries;
+mod filter;
 mod fingerprint;
 mod gate;
 mod guard;
@@ -15,9 +16,11 @@ mod isolation;
 mod item;
 mod lane;
 mod letters;
+mod memory;
 mod meters;
 mod ownership;
 mod partition;
+mod pauses;
 mod policy;
 mod progress;
 mod purge;
@@ -35,10 +38,13 @@ use std::sync::Arc;
 
 pub use builder::Inbox;
 pub use claim::Receipt;
+pub use filter::Filter;
 pub use fingerprint::Fingerprint;
 pub use gate::Turn;
 pub use handler::{Apply, BatchFn, EachFn, EachJsonFn, Failure, Handler, SendFn};
 pub use identity::{Identity, Limits, Parts, PartsError, SelectError, Selector, SelectorSyntaxError, Unfit};
+pub use memory::Memory;
+pub use pauses::PauseWatch;
 pub use policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 pub use purge::purge_loop;
 pub use receipt::ReceiptKey;
@@ -46,6 +52,9 @@ pub use replay::{Replay, Replayed, replay};
 pub use settings::Settings;
 pub use worker::Worker;
 
+use crate::connections::Connections;
+use crate::line_limit::LineLimit;
+use crate::live::Live;
 use crate::monitor::Monitor;
 use crate::names::ConsumerName;
 use crate::store::Store;
@@ -61,10 +70,15 @@ struct Engine<S: Store> {
     apply: AnyApply<S>,
     consumer: ConsumerName,
     settings: Settings,
+    retry: Live<RetryPolicy>,
     monitor: Monitor,
     meters: Meters,
     gate: Gate,
     streak: Streak,
+    connections: Connections,
+    turns: ownership::Turns,
+    /// Of messages that become dead letters untried.
+    unseen: LineLimit,
 }
 
 impl<S: Store> Engine<S> {
@@ -73,10 +87,26 @@ impl<S: Store> Engine<S> {
         apply: AnyApply<S>,
         consumer: ConsumerName,
         settings: Settings,
+        retry: Live<RetryPolicy>,
         monitor: Monitor,
     ) -> Arc<Self> {
-        let meters = Meters::new(&consumer);
+        let meters = Meters::new(&consumer, &monitor);
         let (gate, streak) = (Gate::default(), Streak::default());
-        Arc::new(Self { store, apply, consumer, settings, monitor, meters, gate, streak })
+        let turns = ownership::Turns::default();
+        let (connections, unseen) = (Connections::new(settings.max_connections), LineLimit::default());
+        Arc::new(Self {
+            store,
+            apply,
+            consumer,
+            settings,
+            retry,
+            monitor,
+            meters,
+            gate,
+            streak,
+            turns,
+            connections,
+            unseen,
+        })
     }
 }

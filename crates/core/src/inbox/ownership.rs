@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
@@ -18,6 +19,24 @@ use crate::store::{InboxStore, Ownership, Progress};
 
 /// How soon a partition that stands still sees that its position was moved.
 const MOVE_NOTICED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How many partitions of a consumer may be taken over or given back at the same time. With hundreds of them all want to at
+/// once; the connections of the pool are for the messages.
+const MOVES: usize = 4;
+/// How many may say at the same time that they are caught up, which nobody waits for.
+const NOTES: usize = 2;
+
+/// Whose turn it is to write about a partition, in the order of asking.
+pub(super) struct Turns {
+    moves: Semaphore,
+    notes: Semaphore,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { moves: Semaphore::new(MOVES), notes: Semaphore::new(NOTES) }
+    }
+}
 
 /// Tells the source that the lanes have ended, whatever ended them.
 struct ClosedOnDrop(Arc<Partition>);
@@ -62,7 +81,7 @@ impl<S: InboxStore> Engine<S> {
     async fn give_back(&self, partition: &Partition) {
         let Some(owner) = partition.owner.get() else { return };
         let mut tries = 0;
-        while let Err(e) = self.store.release(owner).await {
+        while let Err(e) = self.in_turn(self.with_connection(self.store.release(owner))).await {
             if partition.closing.is_cancelled() || !e.class.may_pass() {
                 warn!(position = %partition.key, error = describe(&e), "could not give the position back in good order");
                 return;
@@ -74,6 +93,12 @@ impl<S: InboxStore> Engine<S> {
                 () = tokio::time::sleep(backoff::TROUBLE.delay(tries)) => {}
             }
         }
+    }
+
+    async fn in_turn<T>(&self, operation: impl Future<Output = T> + Send) -> T {
+        // Nobody closes the semaphore.
+        let _turn = self.turns.moves.acquire().await;
+        operation.await
     }
 
     async fn run_lanes(self: &Arc<Self>, partition: &Arc<Partition>, guard: CrashGuard) {
@@ -99,6 +124,11 @@ impl<S: InboxStore> Engine<S> {
     /// Writes down what is known although no message is settled.
     async fn keep_notes(&self, partition: &Partition) {
         while partition.next_note().await.is_some() {
+            let _turn = tokio::select! {
+                biased;
+                () = partition.closing.cancelled() => return,
+                turn = self.turns.notes.acquire() => turn,
+            };
             self.write_progress(partition).await;
         }
     }
@@ -109,7 +139,7 @@ impl<S: InboxStore> Engine<S> {
         let (Some(owner), Some(progress)) = (partition.owner.get(), partition.unwritten_progress()) else {
             return;
         };
-        match self.store.record_progress(owner, progress).await {
+        match self.with_connection(self.store.record_progress(owner, progress)).await {
             Ok(()) => partition.progress.wrote(&progress),
             // Also when nothing arrives somebody may have moved the position: the source begins anew there.
             Err(e) if e.class == ErrorClass::Fenced => {
@@ -147,7 +177,7 @@ impl<S: InboxStore> Engine<S> {
             }
             let Some(owner) = partition.owner.get().filter(|_| !partition.is_fenced()) else { continue };
             // Says nothing and changes nothing, but only an owner may say it.
-            if let Err(e) = self.store.record_progress(owner, Progress::default()).await
+            if let Err(e) = self.with_connection(self.store.record_progress(owner, Progress::default())).await
                 && e.class == ErrorClass::Fenced
             {
                 info!(position = %partition.key, "the position was moved or taken over; beginning anew");
@@ -160,12 +190,17 @@ impl<S: InboxStore> Engine<S> {
     /// closes or stops before.
     async fn take_over(&self, partition: &Partition, health: &LoopHandle) -> Option<CrashGuard> {
         if partition.deliveries.is_some() {
+            // Nobody owns a queue. But it is written down before anything of it is applied: what the database does not know of
+            // does not hold the receipts that its copies need.
+            self.persist(partition, health, || self.store.acquire(&partition.key)).await?;
             return Some(CrashGuard::up_for(0));
         }
         let owner = self.persist(partition, health, || self.store.acquire(&partition.key)).await?;
         failpoint("after-acquire");
         let guard = self.guard_for(&owner);
-        partition.owner.set(owner.clone()).ok()?;
+        if !partition.acquired(owner.clone()) {
+            return None;
+        }
 
         while partition.start.get().is_none() {
             if partition.stopped().is_some() {
@@ -181,7 +216,7 @@ impl<S: InboxStore> Engine<S> {
         let begin =
             Progress { next_offset: Some(start.offset), log: start.log.as_ref(), ..Progress::default() };
         self.persist(partition, health, || self.store.record_progress(&owner, begin)).await?;
-        info!(consumer = %self.consumer, place = format_args!("{}/{}", partition.key.topic, partition.key.partition), start = start.offset, epoch = owner.epoch, "partition taken over");
+        debug!(consumer = %self.consumer, place = format_args!("{}/{}", partition.key.topic, partition.key.partition), start = start.offset, epoch = owner.epoch, "partition taken over");
         Some(guard)
     }
 
@@ -194,6 +229,15 @@ impl<S: InboxStore> Engine<S> {
             "the process ended several times without progress here: running messages one at a time to find the cause"
         );
         CrashGuard::up_for(self.settings.batch.messages.saturating_mul(self.settings.lanes.max(1)))
+    }
+
+    /// A store operation, within the share of the consumer.
+    async fn with_connection<T>(
+        &self,
+        operation: impl Future<Output = StoreResult<T>> + Send,
+    ) -> StoreResult<T> {
+        let _connection = self.connections.take().await;
+        operation.await
     }
 
     /// Repeats a store operation until it succeeds or the stream closes. A fence stops the stream.
@@ -209,7 +253,14 @@ impl<S: InboxStore> Engine<S> {
     {
         let mut troubles = 0;
         loop {
-            match operation().await {
+            let turn = tokio::select! {
+                biased;
+                () = partition.closing.cancelled() => return None,
+                turn = self.turns.moves.acquire() => turn,
+            };
+            let answer = self.with_connection(operation()).await;
+            drop(turn);
+            match answer {
                 Ok(value) => {
                     health.succeeded();
                     return Some(value);

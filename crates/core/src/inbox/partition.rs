@@ -1,7 +1,7 @@
 //! One partition between its source and its lanes: who owns it, where it begins, and whether it still goes on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,9 +11,10 @@ use super::deliveries::Deliveries;
 use super::progress::PartitionProgress;
 use super::queue::Queues;
 use super::settings::Settings;
-use crate::monitor::lock;
+use crate::backoff::Backoff;
+use crate::monitor::{Monitor, PartitionLag, lock};
 use crate::names::ConsumerName;
-use crate::source::{Answer, Answered, GivenBack, OnAnswer, OpenStream, Start, Why};
+use crate::source::{Answer, Answered, GivenBack, OnAnswer, OnNews, OpenStream, Start, Why};
 use crate::store::{Ownership, PositionKey, Progress};
 
 /// What the source, the lanes and the owner's tasks of a partition share.
@@ -21,6 +22,8 @@ pub(crate) struct Partition {
     pub(crate) key: PositionKey,
     pub(crate) queues: Queues,
     pub(crate) progress: PartitionProgress,
+    /// How far it is behind.
+    pub(crate) lag: Arc<PartitionLag>,
     /// Of a queue, which has no position: what is not answered yet.
     pub(crate) deliveries: Option<Deliveries>,
     /// Set once the position is acquired.
@@ -38,17 +41,30 @@ pub(crate) struct Partition {
     note_wanted: Notify,
     /// Whether a copy must have the payload of the first.
     pub(crate) compares_payloads: bool,
+    /// How long a message that failed waits before it is given back. `None`: its sender waits for the answer.
+    give_back_after: Option<Backoff>,
+    /// How often something was given back since the last message was settled.
+    given_back_in_a_row: AtomicU32,
     /// Hears what became of each message.
     on_answer: Option<OnAnswer>,
+    /// Hears that the position is acquired, or that the partition stands still.
+    on_news: Option<OnNews>,
     closed: Mutex<bool>,
     closed_signal: Condvar,
 }
 
 impl Partition {
-    pub(crate) fn new(consumer: ConsumerName, open: OpenStream, settings: &Settings) -> Self {
+    pub(crate) fn new(
+        consumer: ConsumerName,
+        open: OpenStream,
+        settings: &Settings,
+        monitor: &Monitor,
+    ) -> Self {
+        let lag = monitor.open_partition(consumer.as_str(), &open.topic, open.partition, settings.clock);
         Self {
+            lag,
             key: PositionKey { consumer, topic: open.topic, partition: open.partition },
-            queues: Queues::new(settings.lanes, settings.batch),
+            queues: Queues::new(settings.lanes, settings.batch, &settings.memory),
             progress: PartitionProgress::new(settings.clock),
             deliveries: (!open.positioned).then(|| Deliveries::new(settings.clock)),
             owner: OnceLock::new(),
@@ -61,9 +77,25 @@ impl Partition {
             begins_anew: AtomicBool::new(false),
             note_wanted: Notify::new(),
             compares_payloads: open.compares_payloads,
+            give_back_after: open.give_back_after,
+            given_back_in_a_row: AtomicU32::new(0),
             on_answer: open.on_answer,
+            on_news: open.on_news,
             closed: Mutex::new(false),
             closed_signal: Condvar::new(),
+        }
+    }
+
+    /// The inbox owns the position. False if it did before.
+    pub(crate) fn acquired(&self, owner: Ownership) -> bool {
+        let is_first = self.owner.set(owner).is_ok();
+        self.tell_news();
+        is_first
+    }
+
+    fn tell_news(&self) {
+        if let Some(on_news) = &self.on_news {
+            on_news();
         }
     }
 
@@ -71,9 +103,46 @@ impl Partition {
     pub(crate) fn answer(&self, answers: &[Answered]) {
         if let Some(deliveries) = &self.deliveries {
             deliveries.answered(answers);
+            self.lag.settled_below(deliveries.first_open());
+        }
+        if answers.iter().any(|one| !matches!(one.answer, Answer::GivenBack(_))) {
+            self.given_back_in_a_row.store(0, Ordering::Relaxed);
         }
         if let Some(on_answer) = &self.on_answer {
             on_answer(answers);
+        }
+    }
+
+    /// Whether somebody waits for the answer, and tries again by himself.
+    pub(crate) fn sender_waits(&self) -> bool {
+        self.give_back_after.is_none()
+    }
+
+    /// These messages go back to their source: at once, or after a while if it would deliver them again at once. They count as not
+    /// answered until then.
+    pub(crate) fn give_back(self: &Arc<Self>, deliveries: impl Iterator<Item = i64>, given_back: &GivenBack) {
+        let answer = |delivery| Answered { delivery, answer: Answer::GivenBack(given_back.clone()) };
+        let answers: Vec<Answered> = deliveries.map(answer).collect();
+        let Some(backoff) = self.give_back_after else { return self.answer(&answers) };
+        let in_a_row = self.given_back_in_a_row.fetch_add(1, Ordering::Relaxed);
+        let (partition, wait) = (Arc::clone(self), backoff.delay(in_a_row.saturating_add(1)));
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                // Then all that is not answered is given back.
+                () = partition.queues.ended() => {}
+                () = tokio::time::sleep(wait) => partition.answer_those_open(answers),
+            }
+        });
+    }
+
+    /// Whoever closes the stream may have given some of them back meanwhile.
+    fn answer_those_open(&self, mut answers: Vec<Answered>) {
+        if let Some(deliveries) = &self.deliveries {
+            deliveries.answered_if_open(&mut answers);
+        }
+        if let Some(on_answer) = self.on_answer.as_ref().filter(|_| !answers.is_empty()) {
+            on_answer(&answers);
         }
     }
 
@@ -96,6 +165,7 @@ impl Partition {
             self.queues.end();
             self.start_known.notify_one();
             self.note_wanted.notify_one();
+            self.tell_news();
         }
     }
 

@@ -62,7 +62,8 @@ pub enum OnFailure {
     ParkKey,
     /// Stop the partition and wait for an operator.
     Halt,
-    /// Keep nothing and give it back to its source: for one whose sender waits for the answer, and tries again by itself.
+    /// Keep nothing and give it back to its source: for one whose sender waits for the answer, and tries again by itself. A broker
+    /// delivers it again after a while, for ever: see [`OpenStream::give_back_after`](crate::source::OpenStream::give_back_after).
     GiveBack,
 }
 

@@ -130,6 +130,18 @@ impl PartitionProgress {
         self.told(&foreseen.progress);
     }
 
+    /// These records, in ascending order, are settled without a transaction.
+    pub(crate) fn pass(&self, records: &[Record]) {
+        let offsets: Vec<i64> = records.iter().map(|record| record.offset).collect();
+        let mut tracker = lock(&self.tracker);
+        tracker.done(&offsets, records.last().map(LogMark::of));
+        let next = tracker.next();
+        drop(tracker);
+        if let Some(next) = next {
+            lock(&self.ends).reached(next);
+        }
+    }
+
     /// What is known and not written down yet, if it is worth a write: a skip, a position that lanes side by side have left
     /// behind, or that the partition is caught up. `start` is where reading began.
     pub(crate) fn unwritten(

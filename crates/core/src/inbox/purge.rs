@@ -7,15 +7,16 @@ use tracing::{info, warn};
 
 use crate::clock::Clock;
 use crate::error::describe;
+use crate::live::Live;
 use crate::metrics;
 use crate::monitor::Monitor;
 use crate::store::{Purge, PurgePass, PurgeProgress, Retention};
 
-/// Purges every `every` until `stop`. The first pass comes after one interval, not at once: a consumer that was down must
+/// Purges every `every` until `stop`; each pass goes by the retention of that moment. The first pass comes after one interval, not at once: a consumer that was down must
 /// first get the chance to see its last messages again while their receipts are still there.
 pub async fn purge_loop<S: Purge>(
     store: S,
-    retention: Vec<Retention>,
+    retention: Live<Vec<Retention>>,
     every: Duration,
     clock: Clock,
     monitor: Monitor,
@@ -37,6 +38,7 @@ pub async fn purge_loop<S: Purge>(
             purged_total.increment(step.removed);
             health.succeeded();
         };
+        let retention = retention.get();
         let pass = PurgePass {
             retention: &retention,
             now_ms: clock.now_ms(),
@@ -54,8 +56,9 @@ pub async fn purge_loop<S: Purge>(
                 wait = every;
             }
             Err(e) => {
-                warn!(error = describe(&e), "the purge pass failed; trying again in a minute");
-                health.failed(describe(&e));
+                if health.failed(describe(&e)) {
+                    warn!(error = describe(&e), "the purge pass failed; trying again in a minute");
+                }
                 wait = every.min(Duration::from_secs(60));
             }
         }

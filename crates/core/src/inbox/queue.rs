@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::item::Item;
+use super::memory::{Holding, InFlight, Load, Memory};
 use super::policy::BatchBounds;
 use crate::message::Record;
 use crate::mistake::mistaken;
@@ -22,8 +23,18 @@ pub(crate) struct Queues {
     messages: AtomicUsize,
     bytes: AtomicUsize,
     capacity: BatchBounds,
+    /// Of the memory of the process: what waits here, and what lanes have taken and is under way.
+    holding: Arc<Holding>,
     /// No new work may begin.
     ended: CancellationToken,
+}
+
+/// A batch that a lane has taken.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) records: Vec<Record>,
+    /// To be dropped when they are done with.
+    pub(crate) in_flight: InFlight,
 }
 
 #[derive(Debug, Default)]
@@ -33,7 +44,7 @@ struct LaneQueue {
 }
 
 impl Queues {
-    pub(crate) fn new(lanes: usize, batch: BatchBounds) -> Self {
+    pub(crate) fn new(lanes: usize, batch: BatchBounds, memory: &Memory) -> Self {
         let lanes = lanes.max(1);
         Self {
             lanes: (0..lanes).map(|_| LaneQueue::default()).collect(),
@@ -44,6 +55,7 @@ impl Queues {
                 messages: batch.messages.max(1).saturating_mul(lanes + 1),
                 bytes: batch.bytes.max(1).saturating_mul(2),
             },
+            holding: Holding::of(memory),
             ended: CancellationToken::new(),
         }
     }
@@ -55,20 +67,22 @@ impl Queues {
     pub(crate) fn push(&self, record: Record) {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(record.byte_len(), Ordering::Relaxed);
+        self.holding.add(Load::of(std::iter::once(&record)));
         let lane = &self.lanes[lane_of(&record, self.lanes.len())];
         lock(&lane.records).push_back(record);
         lane.arrived.notify_one();
     }
 
-    /// Whether they hold at least their capacity divided by this.
+    /// Whether they hold at least their capacity, or their share of the process's memory, divided by this.
     pub(crate) fn hold(&self, fraction: usize) -> bool {
         self.messages.load(Ordering::Relaxed) >= self.capacity.messages / fraction
             || self.bytes.load(Ordering::Relaxed) >= self.capacity.bytes / fraction
+            || self.holding.is_above(fraction)
     }
 
     /// The next batch of a lane: what is there now, within the bounds. Waits only when there is nothing. `None` once no new
     /// work may begin.
-    pub(crate) async fn next(&self, lane: usize, bounds: BatchBounds) -> Option<Vec<Record>> {
+    pub(crate) async fn next(&self, lane: usize, bounds: BatchBounds) -> Option<Taken> {
         let queue = &self.lanes[lane];
         while !self.has_ended() {
             let batch = take_batch(&mut lock(&queue.records), bounds);
@@ -85,28 +99,33 @@ impl Queues {
     }
 
     /// A batch, if so many messages wait that it cannot grow any more.
-    pub(crate) fn take_full(&self, lane: usize, bounds: BatchBounds) -> Option<Vec<Record>> {
+    pub(crate) fn take_full(&self, lane: usize, bounds: BatchBounds) -> Option<Taken> {
         let mut records = lock(&self.lanes[lane].records);
         (records.len() >= bounds.messages).then(|| self.taken(take_batch(&mut records, bounds)))
     }
 
-    fn taken(&self, batch: Vec<Record>) -> Vec<Record> {
-        let bytes = batch.iter().map(Record::byte_len).sum();
-        self.messages.fetch_sub(batch.len(), Ordering::Relaxed);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        batch
+    fn taken(&self, records: Vec<Record>) -> Taken {
+        let in_flight = self.no_longer_waiting(records.iter());
+        Taken { records, in_flight }
     }
 
     /// These wait somewhere else in the lane, and still count.
     pub(crate) fn keep(&self, items: &[Item]) {
         self.messages.fetch_add(items.len(), Ordering::Relaxed);
-        self.bytes.fetch_add(bytes_of(items), Ordering::Relaxed);
+        self.bytes.fetch_add(items.iter().map(|item| item.record().byte_len()).sum(), Ordering::Relaxed);
+        self.holding.add(Load::of(items.iter().map(Item::record)));
     }
 
     /// These do not wait there any more.
-    pub(crate) fn let_go(&self, items: &[Item]) {
-        self.messages.fetch_sub(items.len(), Ordering::Relaxed);
-        self.bytes.fetch_sub(bytes_of(items), Ordering::Relaxed);
+    pub(crate) fn let_go<'i>(&self, items: impl Iterator<Item = &'i Item> + Clone) -> InFlight {
+        self.no_longer_waiting(items.map(Item::record))
+    }
+
+    fn no_longer_waiting<'r>(&self, records: impl Iterator<Item = &'r Record> + Clone) -> InFlight {
+        let load = Load::of(records.clone());
+        self.messages.fetch_sub(load.messages, Ordering::Relaxed);
+        self.bytes.fetch_sub(records.map(Record::byte_len).sum(), Ordering::Relaxed);
+        InFlight::taking_over(&self.holding, load)
     }
 
     /// Copies of what waits for a lane, without taking it.
@@ -118,9 +137,14 @@ impl Queues {
         lock(&self.lanes[lane].records).is_empty()
     }
 
-    /// No new work may begin.
+    /// No new work may begin. What waits is dropped: it is delivered again, and a partition that stands still for days must not
+    /// keep its share of the memory.
     pub(crate) fn end(&self) {
         self.ended.cancel();
+        for lane in &self.lanes {
+            let dropped = std::mem::take(&mut *lock(&lane.records));
+            drop(self.no_longer_waiting(dropped.iter()));
+        }
     }
 
     /// Waits until no new work may begin.
@@ -131,10 +155,6 @@ impl Queues {
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.is_cancelled()
     }
-}
-
-fn bytes_of(items: &[Item]) -> usize {
-    items.iter().map(|item| item.record().byte_len()).sum()
 }
 
 /// All messages of a key take the same lane, in every process; messages without a key are spread.
@@ -206,7 +226,7 @@ mod tests {
 
         #[test]
         fn lanes_keep_the_order_of_a_key(keys in prop::collection::vec(prop::option::of(0_u8..6), 0..80), lanes in 1_usize..6) {
-            let queues = Queues::new(lanes, BatchBounds::default());
+            let queues = Queues::new(lanes, BatchBounds::default(), &Memory::default());
             for (offset, key) in keys.iter().enumerate() {
                 queues.push(record(offset as i64, *key, 1));
             }
@@ -229,13 +249,31 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_taken_no_longer_counts() {
-        let queues = Queues::new(1, BatchBounds { messages: 2, bytes: 1_000 });
+        let queues = Queues::new(1, BatchBounds { messages: 2, bytes: 1_000 }, &Memory::default());
         for offset in 0..4 {
             queues.push(record(offset, None, 1));
         }
         assert!(queues.hold(1) && queues.hold(2));
         let batch = queues.next(0, BatchBounds { messages: 3, bytes: 1_000 }).await;
-        assert_eq!(batch.map(|batch| batch.len()), Some(3));
+        assert_eq!(batch.map(|batch| batch.records.len()), Some(3));
         assert!(!queues.hold(2) && !queues.is_empty(0));
+    }
+
+    #[tokio::test]
+    async fn memory_is_held_until_a_batch_is_done_with_or_nothing_may_begin() {
+        let memory = Memory::new(1 << 20);
+        let queues = Queues::new(2, BatchBounds::default(), &memory);
+        for offset in 0..10 {
+            queues.push(record(offset, None, 1_000));
+        }
+        let all = memory.held();
+        assert!((10_000..20_000).contains(&all), "{all}");
+        let taken = queues.next(0, BatchBounds::default()).await.expect("five wait there");
+        assert_eq!((taken.records.len(), memory.held()), (5, all));
+        queues.end();
+        assert_eq!(memory.held(), all / 2, "what is under way ends as it may");
+        assert!(queues.is_empty(1));
+        drop(taken);
+        assert_eq!(memory.held(), 0);
     }
 }

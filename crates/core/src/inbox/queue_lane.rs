@@ -6,10 +6,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Engine;
-use super::batch::{Batch, End, Part, give_back};
+use super::batch::{Batch, End, Part};
 use super::guard::Guarded;
 use super::held::HeldKeys;
 use super::item::Item;
+use super::memory::InFlight;
 use super::partition::Partition;
 use crate::mistake::mistaken;
 use crate::monitor::LoopHandle;
@@ -34,20 +35,33 @@ impl<S: InboxStore> Engine<S> {
         let place = format!("{}#{lane}", partition.key.topic);
         let health = self.monitor.register(format!("inbox:{}", self.consumer), place);
         let mut held = HeldKeys::default();
+        let reason = self.work_in_queue(&partition, lane, &mut held, &health).await;
+        // They are given back, and a queue that stands still for days must not keep their memory.
+        drop(partition.queues.let_go(held.items()));
+        reason
+    }
+
+    async fn work_in_queue(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        lane: usize,
+        held: &mut HeldKeys,
+        health: &LoopHandle,
+    ) -> Option<String> {
         loop {
             if held.is_empty() && partition.queues.is_empty(lane) {
                 health.idle();
             }
-            let work = self.next_work(&partition, lane, &mut held).await?;
+            let (work, _in_flight) = self.next_work(partition, lane, held).await?;
             health.busy();
             let end = match work {
                 Work::Again(first, part, behind) => {
-                    match self.run(&partition, lane, first, part, &mut held, &health).await {
-                        End::Finished => self.run_arrived(&partition, lane, behind, &mut held, &health).await,
+                    match self.run(partition, lane, first, part, held, health).await {
+                        End::Finished => self.run_arrived(partition, lane, behind, held, health).await,
                         other => other,
                     }
                 }
-                Work::Arrived(items) => self.run_arrived(&partition, lane, items, &mut held, &health).await,
+                Work::Arrived(items) => self.run_arrived(partition, lane, items, held, health).await,
             };
             match end {
                 End::Finished => {}
@@ -58,7 +72,12 @@ impl<S: InboxStore> Engine<S> {
     }
 
     /// `None` once no new work may begin.
-    async fn next_work(&self, partition: &Partition, lane: usize, held: &mut HeldKeys) -> Option<Work> {
+    async fn next_work(
+        &self,
+        partition: &Partition,
+        lane: usize,
+        held: &mut HeldKeys,
+    ) -> Option<(Work, InFlight)> {
         let due = async {
             match held.next_due() {
                 Some(due) => tokio::time::sleep_until(due).await,
@@ -70,12 +89,13 @@ impl<S: InboxStore> Engine<S> {
             () = partition.queues.ended() => None,
             () = due => {
                 let due = held.take_due(Instant::now())?;
-                partition.queues.let_go(due.items());
+                let in_flight = partition.queues.let_go(due.items().iter());
                 let (first, part, behind) = due.into_parts();
-                Some(Work::Again(first, part, behind))
+                Some((Work::Again(first, part, behind), in_flight))
             }
-            records = partition.queues.next(lane, self.settings.batch) => {
-                Some(Work::Arrived(self.identify(records?)))
+            taken = partition.queues.next(lane, self.settings.batch) => {
+                let taken = taken?;
+                Some((Work::Arrived(self.take_in(partition, taken.records)), taken.in_flight))
             }
         }
     }
@@ -89,6 +109,10 @@ impl<S: InboxStore> Engine<S> {
         held: &mut HeldKeys,
         health: &LoopHandle,
     ) -> End {
+        if items.is_empty() {
+            // None was wanted. There may be many such batches, and no other place to wait at.
+            tokio::task::yield_now().await;
+        }
         let items =
             if mistaken("RedeliveredIsDuplicate") { without_redelivered(partition, items) } else { items };
         let mut rest = items.into_iter().peekable();
@@ -143,17 +167,14 @@ fn without_redelivered(partition: &Partition, items: Vec<Item>) -> Vec<Item> {
     first
 }
 
-/// Who has no identity goes back at once: its sender waits.
-fn without_unfit(partition: &Partition, items: Vec<Item>) -> Vec<Item> {
+/// Who has no identity goes back: no retry can help.
+fn without_unfit(partition: &Arc<Partition>, items: Vec<Item>) -> Vec<Item> {
     let (fit, unfit): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| matches!(item, Item::Fit(..)));
     for item in unfit {
         if let Item::Unfit(unfit) = &item {
-            give_back(
-                partition,
-                std::slice::from_ref(&item),
-                &GivenBack::new(Why::Rejected, unfit.reason.as_str()),
-            );
+            let given_back = GivenBack::new(Why::Rejected, unfit.reason.as_str());
+            partition.give_back(std::iter::once(item.offset()), &given_back);
         }
     }
     fit

@@ -35,6 +35,7 @@ impl<S: InboxStore> Engine<S> {
     {
         let mut interruptions = 0;
         loop {
+            let _connection = self.connections.take().await;
             let owner = self.store.acquire(queue).await?;
             match work(owner).await {
                 Err(e) if e.class == ErrorClass::Fenced && interruptions < MAX_INTERRUPTIONS => {

@@ -1,15 +1,17 @@
 //! Runs the handler on a dead letter and removes it, in one transaction.
 
+use tracing::warn;
+
 use super::call;
 use super::claim::claim_one;
 use super::gate::Turn;
 use super::handler::Apply;
 use super::identity::Identity;
-use crate::error::describe;
+use crate::error::{describe, describe_whole, with_values};
 use crate::message::Message;
 use crate::names::{ConsumerName, MessageId};
 use crate::outbox::wake;
-use crate::store::{ErrorClass, InboxStore, StoreResult, StoredDeadLetter, further_values};
+use crate::store::{ErrorClass, InboxStore, StoreError, StoreResult, StoredDeadLetter, further_values};
 
 /// How a replay ended.
 #[derive(Debug)]
@@ -41,6 +43,9 @@ pub struct Replay<'a> {
 
 /// Replays one dead letter. The receipt that was written when it was parked becomes as young as a new one, so a copy that
 /// arrives later is still skipped. A letter without an id gets the one that `identity` finds now.
+///
+/// # Errors
+/// What the database says, also if something was in the handler's way (a deadlock, a lock): that is worth another try.
 pub async fn replay<S: InboxStore, A: Apply<S>>(
     store: &S,
     apply: &A,
@@ -79,7 +84,7 @@ pub async fn replay<S: InboxStore, A: Apply<S>>(
             // Its receipt cannot be written any better than when it was parked.
             Err(e) if e.class == ErrorClass::Failed => {
                 store.rollback(txn).await;
-                return Ok(Replayed::Failed(describe(&e)));
+                return Ok(Replayed::Failed(describe_whole(&e)));
             }
             Err(e) => return Err(e),
         }
@@ -94,11 +99,23 @@ pub async fn replay<S: InboxStore, A: Apply<S>>(
             if events {
                 wake::events_committed();
             }
+            // For people: the letter is replayed, whether or not it is counted.
+            if let Err(e) = store.count_replay(consumer).await {
+                warn!(%consumer, error = describe(&e), "a replay is not counted");
+            }
             Ok(Replayed::Applied)
         }
         Err(failure) => {
             store.undo(txn).await?;
-            Ok(Replayed::Failed(describe(failure.error.as_ref())))
+            let class = S::classify(failure.error.as_ref());
+            let error = with_values::<S>(failure.error, class);
+            if matches!(class, ErrorClass::Transient | ErrorClass::Away) {
+                let plain = describe(error.as_ref());
+                return Err(
+                    StoreError::new(class, format!("replaying dead letter {number}"), error).worded(plain)
+                );
+            }
+            Ok(Replayed::Failed(describe_whole(error.as_ref())))
         }
     }
 }

@@ -10,7 +10,7 @@ use super::letters::torn_letter;
 use super::partition::Partition;
 use super::transaction::Trouble;
 use crate::backoff;
-use crate::error::describe;
+use crate::error::{describe, describe_whole};
 use crate::message::Message;
 use crate::store::{DeadLetter, InboxStore, StoreError, StoreResult};
 
@@ -25,8 +25,8 @@ impl<S: InboxStore> Engine<S> {
         messages: &[&Message],
         why: &StoreError,
     ) -> Trouble {
-        let why = describe(why);
-        let letters: Vec<_> = messages.iter().map(|message| torn_letter(message, &why)).collect();
+        let (whole, why) = (describe_whole(why), describe(why));
+        let letters: Vec<_> = messages.iter().map(|message| torn_letter(message, &whole)).collect();
         let kept = self.keep(partition, &letters).await;
         let named: Vec<_> =
             messages.iter().take(MAX_NAMED).map(|message| message.id().as_str().to_owned()).collect();
@@ -36,7 +36,7 @@ impl<S: InboxStore> Engine<S> {
         };
         let what_now = match kept {
             Ok(()) => {
-                self.meters.dead.increment(letters.len() as u64);
+                self.meters.dead(letters.len() as u64);
                 "They are kept as dead letters (`oncebox dead list`): compare each with your tables, then replay it if its \
                  effect is missing, or drop it. Take what commits out of the handler, then restart"
                     .to_owned()

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt;
+use tracing::warn;
 
 use super::Engine;
 use super::call;
 use super::fingerprint::{Fingerprints, first_payloads};
 use super::item::Item;
-use super::letters::{collision_letter, refused_letter, unfit_letter};
+use super::letters::{collision_letter, log_unseen, refused_letter, unfit_letter};
 use super::partition::Partition;
 use super::receipt::ReceiptKey;
-use crate::error::{BoxError, describe, reject};
+use crate::error::{BoxError, WithValues, Wording, describe, describe_in_log, reject, with_values};
 use crate::failpoint::failpoint;
 use crate::message::Message;
 use crate::mistake::mistaken;
@@ -44,7 +45,7 @@ pub(crate) enum Trouble {
     Away(String),
     /// Something was in the way. Counts, if it was while the handler ran or committed, against a message that ran alone:
     /// it may itself be what is in the way.
-    Transient { reason: String, counts: bool },
+    Transient { error: BoxError, counts: bool },
     /// A statement or the database is wrong; seen at the message at that index, if it is known.
     Environment { at: Option<usize>, error: BoxError },
     /// Another process owns the partition.
@@ -64,8 +65,8 @@ pub(crate) enum Trouble {
 impl Trouble {
     fn new(class: ErrorClass, at: Option<usize>, error: BoxError) -> Self {
         match class {
-            ErrorClass::Away => Self::Away(describe(error.as_ref())),
-            ErrorClass::Transient => Self::Transient { reason: describe(error.as_ref()), counts: false },
+            ErrorClass::Away => Self::Away(describe_in_log(error.as_ref())),
+            ErrorClass::Transient => Self::Transient { error, counts: false },
             ErrorClass::Environment => Self::Environment { at, error },
             ErrorClass::Fenced => Self::Fenced,
             ErrorClass::Torn => Self::Torn(describe(error.as_ref())),
@@ -119,8 +120,14 @@ impl<S: InboxStore> Engine<S> {
             }),
             Some(_) => None,
         };
+        let connection = tokio::select! {
+            biased;
+            connection = self.connections.take() => connection,
+            // Nor for the other transactions of its consumer.
+            () = partition.closing.cancelled() => return Err(Trouble::NothingToTry),
+        };
         let running = tokio::spawn(async move {
-            let _beside = beside;
+            let (_beside, _connection) = (beside, connection);
             let passage = engine.gate.enter().await;
             let result = engine.transaction(&partition, &items[range], &task, attempt).await;
             if let Err(Trouble::Transient { counts: true, .. }) = &result {
@@ -263,6 +270,9 @@ impl<S: InboxStore> Engine<S> {
             Err(e) => return Err(self.not_committed(partition, e)),
         }
         failpoint("after-commit");
+        if !matches!(task, Task::Park { .. }) {
+            log_unseen(partition, &letters, &self.unseen);
+        }
         if !fresh.is_empty() {
             self.streak.one_applied();
         } else if nothing_fits {
@@ -273,15 +283,19 @@ impl<S: InboxStore> Engine<S> {
         }
         if let Some((_, foreseen)) = &foreseen {
             partition.progress.settle(foreseen);
+            if let Some(next) = partition.progress.settled() {
+                partition.lag.settled_below(next);
+            }
         }
         if !mistaken("AnswerBeforeCommit") {
             partition.answer(&answers);
         }
 
+        warn_of_differing(partition, items, &answers);
         self.meters.redelivered(items, &answers);
-        self.meters.applied.increment(fresh.len() as u64);
+        self.meters.applied(fresh.len() as u64);
         self.meters.skipped(duplicates, &answers);
-        self.meters.dead.increment(letters.len() as u64);
+        self.meters.dead(letters.len() as u64);
         self.meters.committed(items.len(), began.elapsed());
         Ok(())
     }
@@ -322,7 +336,7 @@ impl<S: InboxStore> Engine<S> {
         let applied = applied.map_err(|failure| {
             let class = S::classify(failure.error.as_ref() as &(dyn Error + 'static));
             let at = failure.at.and_then(|at| fresh.get(at)).map(|(item, _)| *item);
-            Trouble::new(class, at, failure.error).of_the_handler()
+            Trouble::new(class, at, with_values::<S>(failure.error, class)).of_the_handler()
         });
         (applied, events)
     }
@@ -372,11 +386,23 @@ fn answers(
         .collect()
 }
 
+/// Somebody uses an id for two messages. One line for a transaction: whoever does so may do it often.
+fn warn_of_differing(partition: &Partition, items: &[Item], answers: &[Answered]) {
+    let mut differing = items.iter().zip(answers).filter(|(_, one)| one.answer == Answer::Differs);
+    if let Some((item, _)) = differing.next() {
+        let more = differing.count();
+        warn!(position = %partition.key, id = %item, more, "skipped: the id was used for another message");
+    }
+}
+
 fn panic_error(panic: &(dyn Any + Send)) -> BoxError {
     let text = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
-    format!("the handler panicked: {text}").into()
+    // What a panic says may quote anything: `unwrap` shows the whole error.
+    let plain = "the handler panicked; its dead letter says more".to_owned();
+    let whole = format!("the handler panicked: {text}");
+    WithValues::new(Wording { whole: whole.clone(), plain }, whole).into()
 }

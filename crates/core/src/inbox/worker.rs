@@ -1,6 +1,7 @@
 //! The Rust interface, second half: an inbox with its handler, run on a source.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -14,10 +15,15 @@ use super::replay::{Replay, Replayed, replay};
 use super::settings::Settings;
 use crate::backoff;
 use crate::error::{Error, describe};
+use crate::live::Live;
 use crate::message::Message;
+use crate::monitor::LoopHandle;
 use crate::names::ConsumerName;
 use crate::source::{Intake, Source, Stream};
 use crate::store::{InboxStore, Retention, Store};
+
+/// A source that has run for so long has overcome what ended it before. Shorter than what counts as a stall.
+const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
 /// An inbox with its handler, ready to run. Made by [`Inbox::each`](super::Inbox::each) and its neighbours.
 ///
@@ -65,7 +71,7 @@ impl<S: InboxStore> Worker<S> {
             vec![Retention { consumer: self.engine.consumer.clone(), keep: self.engine.settings.retention }];
         let mut purge = tokio::spawn(purge_loop(
             self.engine.store.clone(),
-            retention,
+            Live::new(retention),
             self.engine.settings.purge_every,
             self.engine.settings.clock,
             self.engine.monitor.clone(),
@@ -109,6 +115,7 @@ impl<S: InboxStore> Worker<S> {
     pub async fn replay(&self, number: i64) -> Result<Replayed, Error> {
         let Engine { store, apply, consumer, settings, .. } = &*self.engine;
         let in_order = settings.on_failure == OnFailure::ParkKey;
+        let _connection = self.engine.connections.take().await;
         let how = Replay { consumer, identity: &settings.identity, in_order };
         Ok(replay(store, apply, how, number).await?)
     }
@@ -117,29 +124,39 @@ impl<S: InboxStore> Worker<S> {
     /// that ends early is started again with backoff.
     pub async fn serve(self, source: impl Source, stop: CancellationToken) {
         let source = Arc::new(source);
-        let health = self.engine.monitor.register(format!("source:{}", self.engine.consumer), "");
-        health.idle();
+        let health = self.source_health();
         let mut ended_early = 0;
         while !stop.is_cancelled() {
-            let running = {
-                let (source, intake, stop) = (Arc::clone(&source), self.intake(), stop.clone());
+            let mut running = {
+                let intake = self.intake_reporting_to(health.clone());
+                let (source, stop) = (Arc::clone(&source), stop.clone());
                 tokio::spawn(async move { source.run(intake, stop).await })
             };
-            let reason = match running.await {
+            let ended = tokio::select! {
+                biased;
+                ended = &mut running => ended,
+                () = tokio::time::sleep(RECOVERED_AFTER) => {
+                    ended_early = 0;
+                    health.idle();
+                    running.await
+                }
+            };
+            let reason = match ended {
                 Ok(Ok(())) if stop.is_cancelled() => break,
                 Ok(Ok(())) => "the source ended without being told to".to_owned(),
                 Ok(Err(e)) => describe(e.as_ref()),
                 Err(panic) => format!("the source panicked: {panic}"),
             };
             ended_early += 1;
-            health.failed(&reason);
-            error!(consumer = %self.engine.consumer, reason, "the source ended; starting it again");
+            health.left_its_group();
+            if health.failed(&reason) {
+                error!(consumer = %self.engine.consumer, reason, "the source ended; starting it again");
+            }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep(backoff::SOURCE.delay(ended_early)) => {}
             }
-            health.idle();
         }
         info!(consumer = %self.engine.consumer, "stopped");
     }
@@ -171,16 +188,38 @@ impl<S: InboxStore> Worker<S> {
     /// What a source needs to deliver to this inbox: for sources of your own.
     #[must_use]
     pub fn intake(&self) -> Intake {
+        self.intake_reporting_to(self.source_health())
+    }
+
+    fn source_health(&self) -> LoopHandle {
+        let health = self.engine.monitor.register(format!("source:{}", self.engine.consumer), "");
+        health.idle();
+        health
+    }
+
+    fn intake_reporting_to(&self, health: LoopHandle) -> Intake {
         let engine = Arc::clone(&self.engine);
         let runtime = tokio::runtime::Handle::current();
+        let over = CancellationToken::new();
+        runtime.spawn(Arc::clone(&engine).watch_pauses(over.clone()));
+        // Held by the intake and by each of its partitions.
+        let watched = Arc::new(over.drop_guard());
         Intake {
             consumer: self.engine.consumer.as_str().into(),
             settings: Arc::new(self.engine.settings.clone()),
             monitor: self.engine.monitor.clone(),
+            health,
+            filtered: self.engine.meters.filtered.clone(),
             opener: Arc::new(move |open| {
-                let partition = Partition::new(engine.consumer.clone(), open, &engine.settings);
+                let partition =
+                    Partition::new(engine.consumer.clone(), open, &engine.settings, &engine.monitor);
                 let partition = Arc::new(partition);
-                runtime.spawn(Arc::clone(&engine).run_partition(Arc::clone(&partition)));
+                let running = Arc::clone(&engine).run_partition(Arc::clone(&partition));
+                let watched = Arc::clone(&watched);
+                runtime.spawn(async move {
+                    running.await;
+                    drop(watched);
+                });
                 Stream(partition)
             }),
         }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::inbox::call::{self, CORRELATION_ID, Cause};
 use crate::message::{Headers, Message, Record};
+use crate::names::MAX_ID_BYTES;
 use crate::outbox::time::{EXPIRY, When, to_rfc3339};
 use crate::outbox::wake;
 use crate::store::Outbox;
@@ -72,6 +73,7 @@ pub struct Event {
     payload: Option<Bytes>,
     headers: Headers,
     cause: Option<Message>,
+    causation_id: Option<String>,
     deliver: Option<When>,
     expires: Option<When>,
 }
@@ -86,6 +88,7 @@ impl Event {
             payload: None,
             headers: Headers::new(),
             cause: None,
+            causation_id: None,
             deliver: None,
             expires: None,
         }
@@ -177,6 +180,13 @@ impl Event {
         self
     }
 
+    /// The id of what this event follows from, if that is not a message of an inbox: a request or a command of your own. Published as
+    /// the header `oncebox-causation-id`; at most 512 bytes. Default: the message that caused it.
+    pub fn causation_id(mut self, id: impl Into<String>) -> Self {
+        self.causation_id = Some(id.into());
+        self
+    }
+
     /// The stable id: the same in every copy that is published.
     #[must_use]
     pub fn id(&self) -> Uuid {
@@ -201,6 +211,7 @@ impl Event {
         check_topic(&self.topic)?;
         let sizes = [
             ("key", self.key.as_ref().map_or(0, Bytes::len), MAX_EVENT_KEY_BYTES),
+            ("causation id", self.causation_id.as_ref().map_or(0, String::len), MAX_ID_BYTES),
             ("headers", self.headers.byte_len(), MAX_EVENT_HEADER_BYTES),
             ("payload", self.payload.as_ref().map_or(0, Bytes::len), MAX_EVENT_PAYLOAD_BYTES),
         ];
@@ -225,7 +236,7 @@ impl Event {
             headers,
             consumer: cause.consumer,
             tenant: cause.tenant,
-            causation_id: cause.message_id,
+            causation_id: self.causation_id.clone().or(cause.message_id),
             deliver_at_ms,
         })
     }

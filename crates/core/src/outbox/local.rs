@@ -57,7 +57,10 @@ pub(super) const TOPIC_PREFIX: &str = "oncebox.accepted.";
 /// # Ok(())
 /// # }
 /// ```
-pub struct LocalQueue<S>(Arc<Inner<S>>);
+pub struct LocalQueue<S> {
+    inner: Arc<Inner<S>>,
+    compares_payloads: bool,
+}
 
 struct Inner<S> {
     store: S,
@@ -80,7 +83,7 @@ impl<S: OutboxAdmin> LocalQueue<S> {
         let topic = format!("{TOPIC_PREFIX}{consumer}");
         let now = SystemTime::now();
         let since_ms = When::At(now).as_ms(now);
-        Self(Arc::new(Inner {
+        let inner = Inner {
             store,
             consumer,
             topic,
@@ -89,36 +92,46 @@ impl<S: OutboxAdmin> LocalQueue<S> {
             desk: Arc::default(),
             waiting: Mutex::default(),
             writing: Arc::default(),
-        }))
+        };
+        Self { inner: Arc::new(inner), compares_payloads: false }
+    }
+
+    /// As a source, tells a message with the id of another and another payload from a copy: see
+    /// [`OpenStream::compare_payloads`](crate::source::OpenStream::compare_payloads). Whoever sent it has gone, so it is said in the
+    /// log and counted.
+    #[must_use]
+    pub fn compare_payloads(mut self) -> Self {
+        self.compares_payloads = true;
+        self
     }
 
     /// The consumer that applies its messages.
     #[must_use]
     pub fn consumer(&self) -> &ConsumerName {
-        &self.0.consumer
+        &self.inner.consumer
     }
 
     /// The topic of its events in the outbox: what the relay routes to [`LocalQueue::sink`].
     #[must_use]
     pub fn topic(&self) -> &str {
-        &self.0.topic
+        &self.inner.topic
     }
 
     /// What the relay delivers its events to: the inbox, which answers when they are applied.
     #[must_use]
     pub fn sink(&self) -> LocalSink {
-        LocalSink::new(Arc::clone(&self.0.desk), &self.0.consumer, self.0.since_ms)
+        LocalSink::new(Arc::clone(&self.inner.desk), &self.inner.consumer, self.inner.since_ms)
     }
 }
 
 impl<S> Clone for LocalQueue<S> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { inner: Arc::clone(&self.inner), compares_payloads: self.compares_payloads }
     }
 }
 
 impl<S> fmt::Debug for LocalQueue<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalQueue").field("topic", &self.0.topic).finish_non_exhaustive()
+        f.debug_struct("LocalQueue").field("topic", &self.inner.topic).finish_non_exhaustive()
     }
 }

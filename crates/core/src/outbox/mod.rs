@@ -14,5 +14,5 @@ pub use event::{
 };
 pub use local::{LocalQueue, LocalSink};
 pub use relay::{Relay, RelaySettings, is_name_of_a_sink, purge_published_loop, topic_fits};
-pub use sink::{ByEvent, Deliver, Delivery, KEEP_TRYING, OutgoingEvent, Sink, SinkFn};
+pub use sink::{ByEvent, Deliver, Delivery, KEEP_TRYING, OutgoingEvent, Sink, SinkFn, Standing};
 pub use wake::{events_committed, events_written};

@@ -7,11 +7,14 @@
 //! Two relays may believe to own a shard for a moment: one that was frozen and woke up. Each of them publishes what is
 //! pending from its beginning, in order and without gaps; what a consumer sees for the first time is then still in order.
 
+mod behind;
 mod dispatch;
 mod fan_out;
 mod housekeeping;
 mod leases;
+mod lines;
 mod routes;
+mod share;
 mod timing;
 mod unit;
 
@@ -30,6 +33,7 @@ pub use self::housekeeping::purge_published_loop;
 use self::leases::Shards;
 pub use self::routes::topic_fits;
 use self::routes::{Given, OWN, Routes};
+use self::share::Share;
 
 use super::sink::{AnySink, Sink};
 use crate::error::Error;
@@ -57,6 +61,8 @@ pub struct RelaySettings {
     pub batch: BatchBounds,
     /// The longest wait between two looks at the outbox. Default: 250 ms.
     pub poll: Duration,
+    /// How many connections of the store it may use at once, at least two. `None`, the default: all that there are.
+    pub max_connections: Option<usize>,
 }
 
 impl Default for RelaySettings {
@@ -68,6 +74,7 @@ impl Default for RelaySettings {
             lease: Duration::from_secs(10),
             batch: BatchBounds { messages: 4000, bytes: 4 * 1024 * 1024 },
             poll: Duration::from_millis(250),
+            max_connections: None,
         }
     }
 }
@@ -198,6 +205,14 @@ impl<S: OutboxAdmin> Relay<S> {
         self
     }
 
+    /// How many connections of the store it may use at once, at least two: one of them only records what was published. Leases
+    /// have one of their own beside them. Default: no bound of its own.
+    #[must_use]
+    pub fn max_connections(mut self, most: usize) -> Self {
+        self.settings.max_connections = Some(most);
+        self
+    }
+
     /// All settings at once.
     #[must_use]
     pub fn settings(mut self, settings: RelaySettings) -> Self {
@@ -233,8 +248,9 @@ impl<S: OutboxAdmin> Relay<S> {
     /// Publishes until `stop`; then waits for what is under way, for a bounded time, and gives its shards back. Also removes
     /// published events when their time is over.
     pub async fn serve(self, stop: CancellationToken) {
-        let copies =
-            (!self.given.copies.is_empty()).then(|| FanOut::new(self.store.clone(), self.given.takers()));
+        let share = Share::new(self.settings.max_connections);
+        let copies = (!self.given.copies.is_empty())
+            .then(|| FanOut::new(self.store.clone(), share.clone(), self.given.takers()));
         let fan_out = copies.flatten().map(|fan_out| Arc::new(fan_out) as Arc<dyn AnySink>);
         let routes = Routes::new(self.given, fan_out, &self.monitor);
         let inner = Arc::new(Inner {
@@ -244,6 +260,7 @@ impl<S: OutboxAdmin> Relay<S> {
             shards: Shards::new(self.settings.lease),
             leasing: tokio::sync::Mutex::new(false),
             meters: Meters::new(),
+            share,
             settings: self.settings,
             monitor: self.monitor,
         });
@@ -293,6 +310,7 @@ struct Inner<S> {
     source: Arc<str>,
     settings: RelaySettings,
     monitor: Monitor,
+    share: Share,
     shards: Shards,
     /// Held while leases are asked for or given back; true when the relay has left.
     leasing: tokio::sync::Mutex<bool>,

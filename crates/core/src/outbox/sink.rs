@@ -23,18 +23,60 @@ pub enum Delivery {
     Delivered,
     /// Not delivered, or nobody knows: try again. The event holds back its key meanwhile.
     Retry {
-        /// Why.
+        /// Why. The log shows its first line, so that what quotes the event or the receiver belongs on the next.
         error: String,
         /// How long to wait; the usual backoff if `None`.
         after: Option<Duration>,
     },
     /// No retry can help: park it.
     Reject {
-        /// Why.
+        /// Why, as in [`Delivery::Retry`].
         error: String,
     },
     /// It was not tried, because an earlier event of its key failed in this batch.
     Behind,
+    /// Not delivered, and the receiver is to blame, not the event: it holds back its key for this long, and its attempts stay as
+    /// they are.
+    Wait {
+        /// How long to wait.
+        after: Duration,
+    },
+    /// It was not tried, because the receiver gets nothing at the moment: it stays as it is, and so do the later ones of its key.
+    NotTried,
+}
+
+/// Whether a receiver takes events at the moment. The reasons are shown by the [`Monitor`](crate::monitor::Monitor), so they quote
+/// nothing that came from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// As far as anybody knows.
+    Ready,
+    /// It gets events, but none of the last ones was delivered.
+    Failing {
+        /// What it does.
+        reason: Arc<str>,
+    },
+    /// It gets nothing for a while.
+    Away {
+        /// What it does.
+        reason: Arc<str>,
+    },
+    /// That while is over: one batch may try whether it is back.
+    Probe {
+        /// What it did.
+        reason: Arc<str>,
+    },
+}
+
+impl Standing {
+    /// What is wrong, if anything is.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Ready => None,
+            Self::Failing { reason } | Self::Away { reason } | Self::Probe { reason } => Some(reason),
+        }
+    }
 }
 
 /// Delivers events.
@@ -64,6 +106,22 @@ pub trait Sink: Send + Sync + 'static {
     fn retry(&self) -> RetryPolicy {
         KEEP_TRYING
     }
+
+    /// Whether somebody has paused what takes the events: the relay leaves them where they are, and nothing counts as a failure.
+    fn is_paused(&self) -> bool {
+        false
+    }
+
+    /// Whether an event that is parked holds back its key: the later ones are parked behind it. Such a sink says
+    /// [`Delivery::Behind`] of those that come after a rejected one in a batch.
+    fn parks_keys(&self) -> bool {
+        false
+    }
+
+    /// Whether the receiver takes events. A relay asks often, and begins no batch while it is away.
+    fn standing(&self) -> Standing {
+        Standing::Ready
+    }
 }
 
 impl<T: Sink> Sink for Arc<T> {
@@ -82,6 +140,18 @@ impl<T: Sink> Sink for Arc<T> {
     fn retry(&self) -> RetryPolicy {
         T::retry(self)
     }
+
+    fn is_paused(&self) -> bool {
+        T::is_paused(self)
+    }
+
+    fn parks_keys(&self) -> bool {
+        T::parks_keys(self)
+    }
+
+    fn standing(&self) -> Standing {
+        T::standing(self)
+    }
 }
 
 /// An event is tried until it is delivered.
@@ -93,6 +163,9 @@ pub(crate) trait AnySink: Send + Sync {
     fn concurrency(&self) -> usize;
     fn batch_events(&self) -> usize;
     fn retry(&self) -> RetryPolicy;
+    fn is_paused(&self) -> bool;
+    fn parks_keys(&self) -> bool;
+    fn standing(&self) -> Standing;
 }
 
 pub(crate) type Delivering<'a> = Pin<Box<dyn Future<Output = Result<Vec<Delivery>, BoxError>> + Send + 'a>>;
@@ -112,5 +185,17 @@ impl<T: Sink> AnySink for T {
 
     fn retry(&self) -> RetryPolicy {
         Sink::retry(self)
+    }
+
+    fn is_paused(&self) -> bool {
+        Sink::is_paused(self)
+    }
+
+    fn parks_keys(&self) -> bool {
+        Sink::parks_keys(self)
+    }
+
+    fn standing(&self) -> Standing {
+        Sink::standing(self)
     }
 }

@@ -15,7 +15,7 @@ pub struct Answered {
     pub answer: Answer,
 }
 
-/// What became of a message. All but the last are committed: the message is settled and may be acknowledged.
+/// What became of a message. All but the last mean that it is settled and may be acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
@@ -28,6 +28,8 @@ pub enum Answer {
     Differs,
     /// It was given up and is kept as a dead letter.
     Parked,
+    /// The inbox does not want it: see [`Filter`](crate::inbox::Filter).
+    Filtered,
     /// Nothing of it stays behind: it may be delivered again. Only queues hear this.
     GivenBack(GivenBack),
 }

@@ -59,12 +59,16 @@
 //!   delivery. Numbers ascend within a stream. [`Record::log`](crate::message::Record::log) says which channel or process
 //!   counted them, so that the same number another day is another place.
 //! - The *answer* is for the source: [`OpenStream::on_answer`] hears of each delivery, by its number, whether it was applied,
-//!   skipped, parked or given back. [`OpenStream::compare_payloads`] tells those that were skipped apart.
+//!   skipped, parked or given back. [`OpenStream::compare_payloads`] tells those that were skipped apart. A broker, where nobody waits
+//!   for the answer, says so with [`OpenStream::give_back_after`].
 //!
 //! Several processes may read one queue, so nobody owns it and nobody is fenced: the receipts alone keep the promise. What
 //! the broker says it had delivered before ([`Record::redelivered`](crate::message::Record::redelivered)) runs alone, with
 //! its attempt written down first, so that a message that ends the process is found. A message that waits for its retry
 //! holds back its key and nobody else. [`Stream::nothing_waits`] takes the place of the end of a log.
+//!
+//! While the consumer is paused, the lanes take nothing. A queue whose broker wants answers in time listens for
+//! [`Intake::paused`], closes its stream, so that everything goes back, and opens the next one after [`Intake::resumed`].
 //!
 //! ```
 //! use oncebox::message::Record;
@@ -108,9 +112,12 @@ use std::sync::Arc;
 pub use tokio::time::Instant;
 pub use tokio_util::sync::CancellationToken;
 
+use crate::backoff::Backoff;
 use crate::error::BoxError;
 use crate::inbox::{Settings, StartPolicy};
-use crate::monitor::Monitor;
+use crate::message::Record;
+use crate::metrics::Counter;
+use crate::monitor::{LoopHandle, Monitor};
 pub use answer::{Answer, Answered, GivenBack, OnAnswer, Why};
 pub use log::{LogId, LogMark};
 pub use start::{Known, Start, StartError, start_at};
@@ -139,6 +146,9 @@ impl<T: Source> Source for Arc<T> {
     }
 }
 
+/// See [`OpenStream::on_news`].
+pub type OnNews = Box<dyn Fn() + Send + Sync>;
+
 /// What a source opens: a partition of a topic, or a queue.
 #[non_exhaustive]
 pub struct OpenStream {
@@ -150,14 +160,26 @@ pub struct OpenStream {
     pub positioned: bool,
     /// Whether a copy must have the payload of the first.
     pub compares_payloads: bool,
+    /// How long a message that failed waits before it is given back; `None` if its sender waits for the answer.
+    pub give_back_after: Option<Backoff>,
     /// Hears what became of each message.
     pub on_answer: Option<OnAnswer>,
+    /// Hears that the stream has something to tell.
+    pub on_news: Option<OnNews>,
 }
 
 impl OpenStream {
     /// A partition whose offsets order its messages; its position is kept in the database.
     pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
-        Self { topic: topic.into(), partition, positioned: true, compares_payloads: false, on_answer: None }
+        Self {
+            topic: topic.into(),
+            partition,
+            positioned: true,
+            compares_payloads: false,
+            give_back_after: None,
+            on_answer: None,
+            on_news: None,
+        }
     }
 
     /// A queue: no position is kept, because delivery numbers mean nothing to the next process. See [the module](self).
@@ -175,10 +197,31 @@ impl OpenStream {
         self
     }
 
+    /// For a broker, which delivers what is given back again at once: without a wait, a message that always fails would go to and
+    /// fro as fast as the connection allows. Under [`OnFailure::GiveBack`](crate::inbox::OnFailure::GiveBack) a message that failed
+    /// is given back after this wait, which gets longer as long as nothing else is settled. Nobody waits for the answer, so a
+    /// database that is away is waited for.
+    #[must_use]
+    pub fn give_back_after(mut self, wait: Backoff) -> Self {
+        self.give_back_after = Some(wait);
+        self
+    }
+
     /// Called after each commit, and when something is given back, with what became of the messages. It must not block.
     #[must_use]
     pub fn on_answer(mut self, on_answer: impl Fn(&[Answered]) + Send + Sync + 'static) -> Self {
         self.on_answer = Some(Box::new(on_answer));
+        self
+    }
+}
+
+impl OpenStream {
+    /// Called when the inbox owns the position ([`Stream::acquired`]), and when the stream stands still
+    /// ([`Stream::stopped`]): a source with a thread of its own and many streams need not look at all of them. It must not
+    /// block.
+    #[must_use]
+    pub fn on_news(mut self, on_news: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_news = Some(Box::new(on_news));
         self
     }
 }
@@ -190,6 +233,7 @@ impl fmt::Debug for OpenStream {
             .field("partition", &self.partition)
             .field("positioned", &self.positioned)
             .field("compares_payloads", &self.compares_payloads)
+            .field("give_back_after", &self.give_back_after)
             .finish_non_exhaustive()
     }
 }
@@ -200,6 +244,9 @@ pub struct Intake {
     pub(crate) consumer: Arc<str>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) monitor: Monitor,
+    /// The loop of the source itself.
+    pub(crate) health: LoopHandle,
+    pub(crate) filtered: Counter,
     pub(crate) opener: Arc<dyn Fn(OpenStream) -> Stream + Send + Sync>,
 }
 
@@ -233,6 +280,40 @@ impl Intake {
     #[must_use]
     pub fn monitor(&self) -> &Monitor {
         &self.monitor
+    }
+
+    /// Whether the source is a member of its group now: before that, this process has no part in the work, and `/readyz` says
+    /// so. A source without groups never calls it.
+    pub fn member(&self, is_member: bool) {
+        self.health.member(is_member);
+    }
+
+    /// Whether the inbox wants a record. One that it does not want counts as filtered from here on, and need not be handed over. Only
+    /// for sources whose senders wait for the answer; others hand everything over, and hear [`Answer::Filtered`].
+    #[must_use]
+    pub fn wants(&self, record: &Record) -> bool {
+        let wanted = self.settings.wants(record);
+        if !wanted {
+            self.filtered.increment(1);
+        }
+        wanted
+    }
+
+    /// Waits until the consumer is known to be paused. The lanes take nothing then. A queue closes its stream, so that what it has
+    /// delivered goes back, and waits for [`Intake::resumed`]; a log just stays as it is.
+    pub async fn paused(&self) {
+        self.settings.pauses.until(&self.consumer, true).await;
+    }
+
+    /// Waits until the consumer is known not to be paused.
+    pub async fn resumed(&self) {
+        self.settings.pauses.until(&self.consumer, false).await;
+    }
+
+    /// Whether the consumer is known to be paused.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.settings.pauses.of(&self.consumer).is_some()
     }
 
     /// Takes over a partition. The engine acquires its position in the background: see [`Stream::acquired`].

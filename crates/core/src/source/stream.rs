@@ -87,6 +87,11 @@ impl Stream {
         }
     }
 
+    /// So many messages are not settled yet, those that were handed over included. To be told now and then, for the metrics.
+    pub fn lag_is(&self, messages: u64) {
+        self.0.lag.is(messages);
+    }
+
     /// The queue held nothing that was not handed over before when it was asked at this time. To be told now and then, of a
     /// queue; retention goes by it. The acknowledgements of everything that was answered by then went ahead of the question,
     /// on the same channel: so the answer says that they have arrived, too.
@@ -112,6 +117,7 @@ impl Stream {
             None => !self.lies_below_the_start(&record) && partition.progress.receive(record.offset),
         };
         if taken {
+            partition.lag.received(record.offset, record.timestamp_ms);
             partition.queues.push(record);
         }
         taken
@@ -202,14 +208,20 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inbox::{BatchBounds, Settings};
+    use crate::inbox::{BatchBounds, Memory, Settings};
+    use crate::monitor::Monitor;
     use crate::names::ConsumerName;
     use crate::source::OpenStream;
 
     fn stream(batch: BatchBounds) -> Stream {
-        let settings = Settings { batch, ..Settings::default() };
+        stream_within(batch, Memory::default())
+    }
+
+    fn stream_within(batch: BatchBounds, memory: Memory) -> Stream {
+        let settings = Settings { batch, memory, ..Settings::default() };
         let open = OpenStream::new("t", 0);
-        Stream(Arc::new(Partition::new(ConsumerName::new("stock").unwrap(), open, &settings)))
+        let consumer = ConsumerName::new("stock").unwrap();
+        Stream(Arc::new(Partition::new(consumer, open, &settings, &Monitor::default())))
     }
 
     #[test]
@@ -220,6 +232,36 @@ mod tests {
         }
         assert!(stream.is_full() && !stream.has_room());
         assert!(!stream.push(Record::at("t", 0, 3)), "the same offset again is ignored");
+    }
+
+    #[tokio::test]
+    async fn a_full_stream_leaves_memory_to_others_and_a_stopped_one_all_of_it() {
+        let memory = Memory::new(4 * 40_000);
+        let (long, late) = (
+            stream_within(BatchBounds::default(), memory.clone()),
+            stream_within(BatchBounds::default(), memory.clone()),
+        );
+        let large = |offset| {
+            let mut record = Record::at("t", 0, offset);
+            record.payload = Some(vec![0; 10_000].into());
+            record
+        };
+        let mut next = 0;
+        while !long.is_full() {
+            assert!(long.push(large(next)));
+            next += 1;
+        }
+        assert_eq!(next, 6, "a half of three quarters");
+        assert!(late.push(large(0)) && late.push(large(1)) && !late.is_full());
+        assert!(!long.has_room());
+        let taken = long.0.queues.next(0, BatchBounds::default()).await.expect("all of them");
+        assert!(long.is_full(), "what is in a transaction takes memory too");
+        drop(taken);
+        assert!(long.has_room());
+        long.push(large(next));
+        long.stop("an operator must look");
+        late.stop("an operator must look");
+        assert_eq!(memory.held(), 0);
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Health: does the database answer, and is it set up so that the promise holds?
 
 use std::future::Future;
+use std::time::Duration;
 
 use super::StoreResult;
 
@@ -50,4 +51,12 @@ pub trait Check: Clone + Send + Sync + 'static {
 
     /// Looks at schema, durability settings, roles, and limits that a batch of so many bytes would meet.
     fn check(&self, largest_batch: usize) -> impl Future<Output = StoreResult<Vec<Finding>>> + Send;
+
+    /// The transactions that have been open for longer than this, whoever opened them, and for how long: until they end, what is
+    /// removed from tables stays in the way of those who look for what is left. The oldest first, a few of them, and only what
+    /// the database can tell, and tells this user.
+    fn old_transactions(
+        &self,
+        older_than: Duration,
+    ) -> impl Future<Output = StoreResult<Vec<(String, Duration)>>> + Send;
 }

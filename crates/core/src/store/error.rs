@@ -46,18 +46,43 @@ pub struct StoreError {
     /// The cause.
     #[source]
     pub source: BoxError,
+    /// The cause without the values that it quotes, if it quotes any.
+    plain: Option<String>,
 }
 
 impl StoreError {
     /// An error of the given class.
     pub fn new(class: ErrorClass, context: impl Into<String>, source: impl Into<BoxError>) -> Self {
-        Self { class, context: context.into(), source: source.into() }
+        Self { class, context: context.into(), source: source.into(), plain: None }
+    }
+
+    /// The same error, whose cause quotes values of a message: this is what may be said of it in the log.
+    #[must_use]
+    pub fn worded(self, plain: impl Into<String>) -> Self {
+        Self { plain: Some(plain.into()), ..self }
+    }
+
+    /// What may be said of the cause in the log, if that is not all of it.
+    pub(crate) fn plain(&self) -> Option<&str> {
+        self.plain.as_deref()
     }
 
     /// The same error, of another class.
     #[must_use]
     pub fn with_class(self, class: ErrorClass) -> Self {
         Self { class, ..self }
+    }
+
+    /// A pool has waited in vain for one of its connections. It only says that; one more connection, which was tried within a bounded
+    /// time, says why: `None` if nobody answered.
+    pub fn no_connection(context: &str, connections: u32, tried: Option<StoreResult<()>>) -> Self {
+        match tried {
+            Some(Err(error)) => error,
+            Some(Ok(())) => {
+                Self::new(ErrorClass::Away, context, format!("all {connections} connections are in use"))
+            }
+            None => Self::new(ErrorClass::Away, context, "the server does not answer"),
+        }
     }
 
     /// The position belongs to a newer owner.
@@ -68,3 +93,21 @@ impl StoreError {
 
 /// What store operations return.
 pub type StoreResult<T> = Result<T, StoreError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_there_is_no_connection() {
+        let said = |tried| StoreError::no_connection("connecting", 7, tried).to_string();
+        assert_eq!(said(Some(Ok(()))), "connecting: all 7 connections are in use");
+        assert_eq!(said(None), "connecting: the server does not answer");
+        let refused = StoreError::new(ErrorClass::Environment, "connecting", "no such user");
+        let told = StoreError::no_connection("connecting", 7, Some(Err(refused)));
+        assert_eq!(
+            (told.class, told.to_string().as_str()),
+            (ErrorClass::Environment, "connecting: no such user")
+        );
+    }
+}

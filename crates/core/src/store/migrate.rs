@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::StoreResult;
+use super::{ErrorClass, StoreError, StoreResult};
 
 /// A step of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,4 +24,20 @@ pub trait Migrate: Clone + Send + Sync + 'static {
 
     /// Applies what is missing; safe to run from several processes at once. Returns what was applied.
     fn migrate(&self) -> impl Future<Output = StoreResult<Vec<Migration>>> + Send;
+}
+
+/// Fails if the database has a step that this program does not know: a newer oncebox has made it, and may mean something else by
+/// the tables. Stores ask this wherever they read which steps there are.
+pub fn refuse_newer(applied: impl IntoIterator<Item = u32>, newest: u32) -> StoreResult<()> {
+    match applied.into_iter().max().filter(|version| *version > newest) {
+        None => Ok(()),
+        Some(version) => Err(StoreError::new(
+            ErrorClass::Failed,
+            "reading the schema's version",
+            format!(
+                "the database has version {version} of oncebox's tables, and this oncebox knows {newest}: use the newer oncebox \
+                 that has migrated them"
+            ),
+        )),
+    }
 }

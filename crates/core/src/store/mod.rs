@@ -1,19 +1,24 @@
 //! What oncebox needs from a database: one trait for each concern, and in every store one file for each trait.
 //!
-//! [`Store`] is the hot path, one transaction per batch. Around it are [`Positions`], [`DeadLetters`] and [`Purge`]; all
-//! four together are an [`InboxStore`], which an inbox runs on. [`Outbox`] is what a relay needs. [`Migrate`], [`Check`] and
-//! [`Status`] are for those who look after the database; with the rest they are [`Admin`] and [`OutboxAdmin`].
+//! [`Store`] is the hot path, one transaction per batch. Around it are [`Positions`], [`DeadLetters`], [`Purge`] and [`Pauses`];
+//! all five together are an [`InboxStore`], which an inbox runs on. [`Outbox`] is what a relay needs. [`Migrate`], [`Check`],
+//! [`Status`], [`Find`] and [`Audit`] are for those who look after the database; with the rest they are [`Admin`] and
+//! [`OutboxAdmin`].
 //!
 //! Until 1.0 only the stores of this project implement them, and the conformance suite in `oncebox-testkit` says what they
 //! must do.
 
 mod adopt;
+mod audit;
 mod check;
 mod dead;
 mod error;
+mod error_group;
+mod find;
 pub mod headers_json;
 mod migrate;
 mod outbox;
+mod pause;
 mod position;
 mod purge;
 mod status;
@@ -26,18 +31,26 @@ pub use adopt::{
     Adopt, AdoptError, AdoptedBatch, AdoptedRow, AdoptedUse, Adopting, CopiedPage, CopiedReceipt, CopyFrom,
     FoundColumn, FoundTable, IdFormat, IdKind, Met, PageMark, StoredId, Switched,
 };
+pub use audit::{Action, ActionNote, Audit, AuditEntry, AuditFilter};
 pub use check::{Check, Finding, FindingLevel};
-pub use dead::{DeadFilter, DeadLetter, DeadLetters, DeadSummary, MAX_SUMMARY_BYTES, StoredDeadLetter};
-pub use error::{ErrorClass, StoreError, StoreResult};
-pub use migrate::{Migrate, Migration};
-pub use outbox::{
-    Deliveries, EventFilter, EventState, HeldEvent, Lease, Leases, Outbox, OutboxAdmin, OutboxEntry,
-    OutboxStatus, ParkedEvent, SHARDS, ShardStatus, StoredEvent, Sweep,
+pub use dead::{
+    DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, LetterContent, LetterEdit,
+    MAX_KEYED_LETTERS, MAX_SUMMARY_BYTES, StoredDeadLetter,
 };
+pub use error::{ErrorClass, StoreError, StoreResult};
+pub use error_group::{error_group, group_prefix};
+pub use find::{Find, FoundReceipt};
+pub use migrate::{Migrate, Migration, refuse_newer};
+pub use outbox::{
+    CausedEvents, Deliveries, EventFilter, EventState, HeldEvent, Lease, Leases, Outbox, OutboxAdmin,
+    OutboxEntry, OutboxStatus, ParkedEvent, READY_TOPICS, Ready, SHARDS, ShardStatus, StoredEvent, Sweep,
+};
+pub use pause::{MAX_PAUSES, Pause, PauseNote, Pauses};
 pub use position::{Advance, Ownership, PositionKey, Positions, Progress};
 pub use purge::{PassEnd, Purge, PurgePass, PurgeProgress, Purged, Retention};
 pub use status::{ConsumerStatus, PositionStatus, Status, StoreStatus};
 
+use crate::error::Wording;
 use crate::inbox::{Fingerprint, ReceiptKey, Selector};
 use crate::message::Record;
 use crate::names::ConsumerName;
@@ -151,6 +164,12 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// Tells apart what a handler or a statement returned, looking through its causes.
     fn classify(error: &(dyn Error + 'static)) -> ErrorClass;
+
+    /// How an error of the driver reads, with and without values; `None` for any other error. `class` is what
+    /// [`Store::classify`] said of it.
+    fn wording(_error: &(dyn Error + 'static), _class: ErrorClass) -> Option<Wording> {
+        None
+    }
 }
 
 /// What the further columns of a receipt get from this message; nothing where it has nothing. See [`Store::further`].
@@ -159,11 +178,11 @@ pub fn further_values<S: Store>(store: &S, record: &Record) -> Vec<Option<String
 }
 
 /// A database that an inbox can run on.
-pub trait InboxStore: Store + Positions + DeadLetters + Purge {}
+pub trait InboxStore: Store + Positions + DeadLetters + Purge + Pauses {}
 
-impl<S: Store + Positions + DeadLetters + Purge> InboxStore for S {}
+impl<S: Store + Positions + DeadLetters + Purge + Pauses> InboxStore for S {}
 
 /// A database that can be looked after: everything but the outbox. Never on the hot path.
-pub trait Admin: InboxStore + Migrate + Check + Status {}
+pub trait Admin: InboxStore + Migrate + Check + Status + Audit + Find {}
 
-impl<S: InboxStore + Migrate + Check + Status> Admin for S {}
+impl<S: InboxStore + Migrate + Check + Status + Audit + Find> Admin for S {}

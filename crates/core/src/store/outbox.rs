@@ -115,6 +115,18 @@ pub struct Deliveries {
     pub parked: Vec<ParkedEvent>,
 }
 
+/// More topics than this are not looked at in one go.
+pub const READY_TOPICS: u16 = 256;
+
+/// Where there is something to publish.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// The topics, each with a shard.
+    pub places: Vec<(String, u16)>,
+    /// There may be more from this topic on.
+    pub more_from: Option<String>,
+}
+
 /// The outbox on the hot path.
 ///
 /// Invariants every store keeps:
@@ -145,8 +157,14 @@ pub trait Outbox: Store {
         leaving: bool,
     ) -> impl Future<Output = StoreResult<()>> + Send;
 
-    /// The topics and shards, among these shards, that have something to publish now. At most a few thousand.
-    fn ready(&self, shards: &[u16]) -> impl Future<Output = StoreResult<Vec<(String, u16)>>> + Send;
+    /// The topics and shards, among these shards, that have something to publish now: of about so many topics, beginning with
+    /// `from` in the store's own order. More than one page is looked at in turns, so that no number of topics hides another.
+    fn ready_from(
+        &self,
+        shards: &[u16],
+        from: &str,
+        topics: u16,
+    ) -> impl Future<Output = StoreResult<Ready>> + Send;
 
     /// The next events of a topic in these shards, in the order of `seq` for each key. Both bounds hold; one event always
     /// fits.
@@ -231,6 +249,15 @@ pub struct EventFilter {
     pub limit: u32,
 }
 
+/// The events that a message caused, as far as somebody looked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CausedEvents {
+    /// Those that are still in the outbox, ordered by `seq`.
+    pub events: Vec<OutboxEntry>,
+    /// Whether all of the outbox was looked at. What was published and removed is not in it.
+    pub looked_at_all: bool,
+}
+
 /// Who owns a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardStatus {
@@ -285,6 +312,14 @@ pub struct Sweep {
 pub trait OutboxAdmin: Outbox + Admin {
     /// Events by filter, ordered by `seq`.
     fn events(&self, filter: &EventFilter) -> impl Future<Output = StoreResult<Vec<OutboxEntry>>> + Send;
+
+    /// The events that a message of this id caused, among about `newest` places at the end of the outbox: nothing finds them but
+    /// looking, and an index would cost every event.
+    fn events_caused_by(
+        &self,
+        message_id: &str,
+        newest: u32,
+    ) -> impl Future<Output = StoreResult<CausedEvents>> + Send;
 
     /// Makes parked and held events pending again, at once; returns how many. Others are left alone. Delayed ones too, unless the
     /// filter asks for that state: then their time has come.

@@ -43,6 +43,8 @@ pub struct ConsumerStatus {
     pub dead_letters: u64,
     /// Receipts older than this are gone, in milliseconds since 1970.
     pub purged_before_ms: Option<i64>,
+    /// Dead letters that were replayed so far.
+    pub replayed: u64,
 }
 
 /// Everything `oncebox status` shows.
@@ -50,7 +52,7 @@ pub struct ConsumerStatus {
 pub struct StoreStatus {
     /// All positions, ordered by consumer, topic and partition.
     pub positions: Vec<PositionStatus>,
-    /// All consumers that have a position, a dead letter or a horizon.
+    /// All consumers that have a position, a dead letter, a horizon or a replay.
     pub consumers: Vec<ConsumerStatus>,
     /// How many receipts there are, as the database estimates it.
     pub receipts_estimate: u64,

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::message::Record;
+use oncebox::settings::PauseWatch;
 use oncebox::sqlite::SqliteStore;
+use oncebox::store::{PauseNote, Pauses};
 use oncebox::{Backoff, Inbox, LocalQueue, OnFailure, Relay, RetryPolicy, Selector};
 use oncebox_core::source::CancellationToken;
 use oncebox_http::{HttpInbox, ServerLimits, serve};
+use oncebox_testkit::eventually;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
@@ -140,7 +143,12 @@ async fn what_was_accepted_before_is_applied_by_the_next_process_in_order() {
     let expected: Vec<String> = (0..40).map(|n| format!("m-{n:02}")).collect();
     applied(&db, &expected.iter().map(String::as_str).collect::<Vec<_>>()).await;
     nothing_waits(&db).await;
-    assert!(db.texts("SELECT CAST(attempts AS TEXT) FROM oncebox_attempt").await.is_empty());
+    // They are forgotten after the commit.
+    let deadline = Instant::now() + SOON;
+    while !db.texts("SELECT CAST(attempts AS TEXT) FROM oncebox_attempt").await.is_empty() {
+        assert!(Instant::now() < deadline, "the attempts stay");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,4 +180,28 @@ async fn many_at_once_share_transactions_and_each_is_applied_once() {
     nothing_waits(&db).await;
     let effects = db.texts("SELECT DISTINCT id FROM effect").await;
     assert_eq!((effects.len(), db.effects().await.len()), (200, 200));
+}
+
+/// What is accepted meanwhile stays in the outbox, and no delivery of it counts as failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_inbox_accepts_and_does_not_apply() {
+    let db = Database::new().await;
+    let watch = PauseWatch::every(Duration::from_millis(5));
+    let service = start(&db, inbox(&db).pauses(watch.clone())).await;
+    service.accepts("a", "k", "{}").await;
+    applied(&db, &["a"]).await;
+    nothing_waits(&db).await;
+    let consumer = "test".parse().unwrap();
+    assert!(db.store().pause(&consumer, &PauseNote::by("a test")).await.unwrap());
+    eventually("the process knows", || !watch.paused().is_empty()).await;
+    let ids: Vec<String> = (0..30).map(|n| format!("m-{n:02}")).collect();
+    for id in &ids {
+        service.accepts(id, "k", "{}").await;
+    }
+    assert_eq!(db.effects().await, ["a"]);
+    assert_eq!(db.texts("SELECT topic FROM oncebox_outbox").await.len(), 30);
+    assert!(db.store().resume(&consumer).await.unwrap());
+    let expected: Vec<&str> = std::iter::once("a").chain(ids.iter().map(String::as_str)).collect();
+    applied(&db, &expected).await;
+    nothing_waits(&db).await;
 }

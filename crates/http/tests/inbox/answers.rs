@@ -117,6 +117,17 @@ async fn a_database_that_is_not_as_it_should_be_is_503() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_away_is_503_and_leaves_nothing_behind() {
+    let db = Database::new().await;
+    let service = Service::start(http(), db.inbox()).await;
+    let answer = post(PATH, "away").id("a").to(service.address).await;
+    answer.problem(503);
+    assert_eq!(answer.header("retry-after"), Some("5"));
+    assert_eq!(db.texts("SELECT message_id FROM oncebox_inbox").await, [""; 0]);
+    assert_eq!(post(PATH, "{}").id("a").to(service.address).await.status, 204, "the sender's next try works");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn too_large_is_413_and_headers_are_431() {
     let db = Database::new().await;
     let limits = Limits { body_bytes: 100, header_bytes: 2_000, header_count: 20, ..Limits::default() };

@@ -52,6 +52,7 @@ pub(crate) async fn handle(tx: &mut SqliteConnection, message: &Message, gate: &
     match message.payload() {
         Some(b"reject") => return Err(oncebox::reject("there is no such\u{1b}[2J sku")),
         Some(b"fail") => return Err("canary: the details of the database".into()),
+        Some(b"away") => return Err(sqlx::Error::PoolTimedOut.into()),
         Some(b"wait") => {
             gate.waiting.fetch_add(1, Ordering::Relaxed);
             gate.open.acquire().await?.forget();

@@ -9,6 +9,7 @@ mod copies;
 mod differing;
 mod fixture;
 mod hostile;
+mod paused;
 mod restarts;
 mod verified;
 mod webhook_sink;

@@ -63,6 +63,7 @@ impl Pool {
             Some(producer) => producer,
             None => self.create(topic).await?,
         };
+        producer.renew_token();
         let leased = Leased { pool: self, producer: Some(producer), _permit: permit };
         if !self.topics().contains(topic) {
             let (client, name) = (leased.producer().client().clone(), topic.to_owned());

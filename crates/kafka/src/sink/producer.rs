@@ -27,6 +27,9 @@ const QUEUE_FULL_WAIT: Duration = Duration::from_millis(2);
 /// How long a new producer may take to find its brokers, twice, before it is used anyway.
 const WARM_UP_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How long a new producer waits for a token, if it signs in with one.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Room for the headers that every event has, and a few of its own. More are welcome.
 const USUAL_HEADERS: usize = 10;
 
@@ -43,12 +46,12 @@ impl Producer {
         stall: Duration,
         topic: &str,
     ) -> Result<Self, Error> {
-        let secrets = kafka.secrets();
-        let reports = Reports::new(trouble, secrets.clone(), stall);
+        let reports = Reports::new(kafka, trouble, stall);
         let client: Client = kafka
             .producer_config()?
             .create_with_context(reports)
-            .map_err(|e| Error::configuration(&e, &secrets))?;
+            .map_err(|e| Error::configuration(&e, &kafka.secrets()))?;
+        client.context().tokens().wait_and_hand_to(client.client(), TOKEN_TIMEOUT)?;
         // librdkafka asks for its producer id when metadata arrives, and if it has no connection at that moment it waits for
         // half a second. The first answer comes from a bootstrap broker, which it lets go of; the second from the broker it
         // keeps.
@@ -61,6 +64,11 @@ impl Producer {
 
     pub(super) fn client(&self) -> &Client {
         self.client.as_ref().expect("present until the end")
+    }
+
+    /// Takes over what is new to sign in with.
+    pub(super) fn renew_token(&self) {
+        self.reports().tokens().hand_to(self.client().client());
     }
 
     fn reports(&self) -> &Reports {

@@ -13,7 +13,10 @@ use rdkafka::producer::{ProducerContext, PurgeConfig};
 use tokio::sync::Notify;
 
 use super::trouble::Trouble;
+use crate::hints::with_hint;
 use crate::logging::log;
+use crate::oauth::Tokens;
+use crate::settings::Kafka;
 
 /// How long nothing may be confirmed before a warning.
 const QUIET_BEFORE_WARNING: Duration = Duration::from_secs(10);
@@ -41,6 +44,7 @@ pub(super) struct Reports {
     news: Notify,
     trouble: Arc<Trouble>,
     secrets: Secrets,
+    tokens: Tokens,
     /// How long nothing may be reported before a run is given up.
     stall: Duration,
 }
@@ -65,8 +69,20 @@ impl Run {
 }
 
 impl Reports {
-    pub(super) fn new(trouble: Arc<Trouble>, secrets: Secrets, stall: Duration) -> Self {
-        Self { run: Mutex::new(Run::none()), news: Notify::new(), trouble, secrets, stall }
+    pub(super) fn new(kafka: &Kafka, trouble: Arc<Trouble>, stall: Duration) -> Self {
+        Self {
+            run: Mutex::new(Run::none()),
+            news: Notify::new(),
+            trouble,
+            secrets: kafka.secrets(),
+            tokens: kafka.tokens(),
+            stall,
+        }
+    }
+
+    /// What the producer signs in with.
+    pub(super) fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     pub(super) fn begin(&self, events: usize) {
@@ -189,8 +205,9 @@ impl ClientContext for Reports {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        let reason = self.secrets.removed_from(reason);
-        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+        let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+        let reason = with_hint(code, self.secrets.removed_from(reason), &self.tokens);
+        if code == RDKafkaErrorCode::Fatal {
             let mut run = self.run();
             run.spent = true;
             run.stopped_by = Some(reason);

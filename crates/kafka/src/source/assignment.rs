@@ -18,6 +18,7 @@
 //! Before a partition is fetched its queue is split from the common one, see `deliver`. In this order no record can end up in
 //! the wrong queue and so out of the order of its partition.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rdkafka::consumer::{BaseConsumer, Consumer, RebalanceProtocol};
@@ -26,6 +27,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::callbacks::Callbacks;
 use super::partition::{Partition, Partitions, Phase};
+use crate::ends::Place;
 
 /// Whether the group's lists say what changes, instead of naming everything.
 pub(super) fn is_cooperative(consumer: &BaseConsumer<Callbacks>) -> bool {
@@ -52,16 +54,18 @@ pub(super) fn answer_revoke(
     }
     // Those that never began are unknown to librdkafka, which would refuse the whole list for one of them.
     let fetched = consumer.assignment()?;
+    let fetched = fetched.elements();
+    let fetched: HashSet<(&str, i32)> = fetched.iter().map(|e| (e.topic(), e.partition())).collect();
     let mut going = TopicPartitionList::new();
     for element in revoked.elements() {
-        if fetched.find_partition(element.topic(), element.partition()).is_some() {
+        if fetched.contains(&(element.topic(), element.partition())) {
             going.add_partition(element.topic(), element.partition());
         }
     }
     consumer.incremental_unassign(&going)
 }
 
-/// Gives a partition its own queue, whose first record wakes this thread.
+/// Gives a partition its own queue, whose first record rings the bell.
 pub(super) fn split_queue(
     consumer: &Arc<BaseConsumer<Callbacks>>,
     partition: &mut Partition,
@@ -71,26 +75,33 @@ pub(super) fn split_queue(
     }
     let queue = consumer.split_partition_queue(&partition.topic, partition.number);
     let mut queue = queue.ok_or(KafkaError::MessageConsumption(RDKafkaErrorCode::UnknownPartition))?;
-    let reader = std::thread::current();
-    queue.set_nonempty_callback(move || reader.unpark());
+    let bell = Arc::clone(&partition.bell);
+    queue.set_nonempty_callback(move || bell.ring());
     partition.queue = Some(queue);
     Ok(())
 }
 
-/// Fetches the partitions that have a start and are not fetched yet, from there on. The others go on.
-pub(super) fn fetch_started(consumer: &BaseConsumer<Callbacks>, all: &Partitions) -> KafkaResult<()> {
-    let waiting = |p: &&Partition| matches!(p.phase, Phase::Waiting { .. });
-    fetch(consumer, all, all.iter().filter(waiting))
+/// Fetches these partitions, which have a start and are not fetched yet, from there on. The others go on.
+pub(super) fn fetch_started(
+    consumer: &BaseConsumer<Callbacks>,
+    all: &Partitions,
+    started: &[Place],
+) -> KafkaResult<()> {
+    fetch(consumer, all, started.iter().filter_map(|(topic, number)| all.get(topic, *number)))
 }
 
-/// Stops fetching a partition that was taken out of the table. The others go on.
+/// Stops fetching partitions that were taken out of the table. The others go on.
 pub(super) fn stop_fetching(
     consumer: &BaseConsumer<Callbacks>,
     others: &Partitions,
-    partition: &Partition,
+    partitions: &[Partition],
 ) -> KafkaResult<()> {
     if is_cooperative(consumer) {
-        return answer_revoke(consumer, &partition.list()?);
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        for partition in partitions {
+            list.add_partition(&partition.topic, partition.number);
+        }
+        return answer_revoke(consumer, &list);
     }
     fetch(consumer, others, std::iter::empty())
 }
@@ -102,13 +113,13 @@ pub(super) fn fetch_again(
     topic: &str,
     number: i32,
 ) -> KafkaResult<()> {
-    let this = |p: &&Partition| p.number == number && &*p.topic == topic;
+    let this = all.get(topic, number);
     if is_cooperative(consumer)
-        && let Some(partition) = all.iter().find(this)
+        && let Some(partition) = this
     {
         consumer.incremental_unassign(&partition.list()?)?;
     }
-    fetch(consumer, all, all.iter().filter(this))
+    fetch(consumer, all, this.into_iter())
 }
 
 fn fetch<'a>(

@@ -1,129 +1,133 @@
-//! Begins to read a partition, once the engine owns its position and the broker has said what it still has.
+//! Begins to read partitions, once the engine owns their positions and the broker has said what it still has.
+//!
+//! The bell of a partition tells that its position is there. Then it is asked about ([`super::ask`]), together with all others
+//! that are as far; the answers come broker by broker, and those that are answered begin together.
 
-use std::collections::{BTreeSet, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use oncebox_core::backoff;
 use oncebox_core::source::{Known, Start, StartError, start_at};
-use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::{KafkaError, KafkaResult};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use tracing::{debug, error, warn};
 
+use super::ask::{About, Asked, Seen};
 use super::assignment::{fetch_started, split_queue};
-use super::callbacks::Callbacks;
+use super::gate::Passage;
 use super::partition::{Partition, Phase};
 use super::reader::Reader;
-use crate::log_ids::{LogIds, log_ids, log_of};
-
-/// How long an answer may take. Everything else stands still meanwhile, so it is short.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this long the partitions that are left wait for the next pass.
-const PASS_LIMIT: Duration = Duration::from_secs(1);
-
-type Committed = HashMap<(String, i32), KafkaResult<Option<i64>>>;
+use crate::ends::Place;
 
 impl Reader {
-    /// Begins with the partitions that are ready. What fails is tried again later; nothing here ends the loop.
-    pub(super) fn begin_ready(&mut self) {
-        let now = Instant::now();
-        let ready: Vec<&mut Partition> = self.partitions.iter_mut().filter(|p| p.is_ready(now)).collect();
-        if ready.is_empty() {
-            return;
-        }
-        let committed = committed_offsets(&self.consumer, &ready);
-        let mut looked_at = Vec::with_capacity(ready.len());
-        for partition in ready {
-            if now.elapsed() > PASS_LIMIT {
-                break;
+    /// Asks about those of these partitions that can begin, and about those that could not before and are due again.
+    pub(super) fn ask_to_begin(&mut self, places: Vec<Place>) {
+        let (mut ready, mut shut) = (Vec::new(), Vec::new());
+        for place in places.into_iter().chain(self.agenda.begins_due()) {
+            let Some(partition) = self.partitions.get_mut(&place.0, place.1).filter(|p| p.is_ready()) else {
+                continue;
+            };
+            match self.gate.as_ref().map_or(Passage::Open, |gate| gate.passage(&place.0)) {
+                Passage::Open => {
+                    partition.asked = true;
+                    ready.push(partition.question());
+                }
+                Passage::Undecided => shut.push((place, None)),
+                Passage::Refused(reason) => shut.push((place, Some(reason))),
             }
-            let ends = committed.as_ref().map_err(Clone::clone).and_then(|_| {
-                self.consumer.fetch_watermarks(&partition.topic, partition.number, ANSWER_TIMEOUT)
-            });
-            looked_at.push((partition, ends));
         }
-        // Asked for last: whatever was found out before belongs to this log or to an earlier one, never to a later one.
-        let topics: BTreeSet<&str> = looked_at.iter().map(|(partition, _)| &*partition.topic).collect();
-        let logs = log_ids(self.consumer.client(), &topics.into_iter().collect::<Vec<_>>(), ANSWER_TIMEOUT);
-        let mut any = false;
-        for (partition, ends) in looked_at {
-            let known = ends.and_then(|ends| known(partition, ends, &committed, &logs));
+        for (place, reason) in shut {
+            self.try_again(&place, reason);
+        }
+        self.asker.ask(About::Begin, ready);
+    }
+
+    /// Begins with the partitions that the broker has told about. What fails is tried again later; nothing here ends the loop.
+    pub(super) fn begin_with(&mut self, seen: Vec<(Asked, KafkaResult<Seen>)>) {
+        let mut started = Vec::new();
+        for (asked, seen) in seen {
+            let Some(partition) = self.partitions.asked(&asked).filter(|p| p.is_waiting()) else { continue };
+            partition.asked = false;
+            let known = seen.and_then(|seen| known(partition, seen));
             let known = known.and_then(|known| split_queue(&self.consumer, partition).map(|()| known));
             match known {
                 Ok(known) => {
                     partition.high = Some(known.high);
                     match start_at(known, self.intake.start_policy()) {
-                        Ok(start) => partition.start = Some(start),
+                        Ok(start) => {
+                            partition.start = Some(start);
+                            started.push(asked.place);
+                        }
                         Err(reason) => stop(self.intake.consumer(), partition, &reason),
                     }
                 }
-                Err(e) => try_again(self.intake.consumer(), partition, &e),
+                Err(e) => self.try_again(&asked.place, Some(in_words(&e))),
             }
-            any |= partition.start.is_some();
         }
-        if any {
-            self.fetch_those_with_a_start();
+        if !started.is_empty() {
+            self.fetch(started);
         }
     }
 
-    fn fetch_those_with_a_start(&mut self) {
-        let begun = fetch_started(&self.consumer, &self.partitions);
-        let consumer = self.intake.consumer();
-        for partition in self.partitions.iter_mut().filter(|p| matches!(p.phase, Phase::Waiting { .. })) {
+    fn fetch(&mut self, started: Vec<Place>) {
+        let begun = fetch_started(&self.consumer, &self.partitions, &started);
+        for place in started {
+            let Some(partition) = self.partitions.get_mut(&place.0, place.1) else { continue };
             let Some(start) = partition.start.clone() else { continue };
             match &begun {
                 Ok(()) => {
+                    let consumer = self.intake.consumer();
                     debug!(consumer, place = partition.place(), start = start.offset, "reading begins");
                     warn_if_not_followed(partition, &start);
                     partition.phase = Phase::Flowing;
+                    partition.delayed_by = None;
                     partition.flowing_since = Some(Instant::now());
                     partition.stream.start(start);
-                    self.survey.ask_soon();
+                    self.survey_soon();
                 }
                 Err(e) => {
                     // The log may look different when it is tried again.
                     partition.start = None;
-                    try_again(consumer, partition, e);
+                    self.try_again(&place, Some(in_words(e)));
                 }
             }
         }
     }
+
+    /// `/healthz` tells the reason, if it is worth telling, and the log once for all of them.
+    fn try_again(&mut self, place: &Place, reason: Option<String>) {
+        let Some(partition) = self.partitions.get_mut(&place.0, place.1) else { return };
+        let Phase::Waiting { failures } = partition.phase else { return };
+        let failures = failures.saturating_add(1);
+        debug!(
+            consumer = self.intake.consumer(),
+            place = partition.place(),
+            reason,
+            failures,
+            "cannot begin yet"
+        );
+        partition.phase = Phase::Waiting { failures };
+        partition.delayed_by = reason;
+        self.agenda.begin_later(place.clone(), backoff::PARTITION.delay(failures));
+    }
+}
+
+fn in_words(reason: &KafkaError) -> String {
+    match reason.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::LeaderNotAvailable) => "no broker leads it".to_owned(),
+        Some(RDKafkaErrorCode::OperationTimedOut) => "the broker that leads it does not answer".to_owned(),
+        _ => reason.to_string(),
+    }
 }
 
 /// Puts together what is known about one partition.
-fn known(
-    partition: &Partition,
-    (low, high): (i64, i64),
-    committed: &KafkaResult<Committed>,
-    logs: &KafkaResult<LogIds>,
-) -> KafkaResult<Known> {
-    let committed = committed.as_ref().map_err(Clone::clone)?;
-    let place = (partition.topic.to_string(), partition.number);
+fn known(partition: &Partition, seen: Seen) -> KafkaResult<Known> {
+    let not_asked = KafkaError::OffsetFetch(RDKafkaErrorCode::NoOffset);
     Ok(Known {
         stored: partition.stream.acquired().unwrap_or_default(),
-        committed: committed.get(&place).cloned().unwrap_or(Ok(None))?,
-        log: log_of(&partition.topic, logs.as_ref().map_err(Clone::clone)?)?,
-        low,
-        high,
+        committed: seen.committed,
+        log: seen.log,
+        low: seen.low.ok_or(not_asked)?,
+        high: seen.high,
     })
-}
-
-/// The committed offsets of these partitions, in one request.
-fn committed_offsets(
-    consumer: &BaseConsumer<Callbacks>,
-    wanted: &[&mut Partition],
-) -> KafkaResult<Committed> {
-    let mut list = TopicPartitionList::with_capacity(wanted.len());
-    for partition in wanted {
-        list.add_partition(&partition.topic, partition.number);
-    }
-    let answer = consumer.committed_offsets(list, ANSWER_TIMEOUT)?;
-    let offset = |offset| if let Offset::Offset(offset) = offset { Some(offset) } else { None };
-    let elements = answer.elements();
-    Ok(elements
-        .iter()
-        .map(|e| ((e.topic().to_owned(), e.partition()), e.error().map(|()| offset(e.offset()))))
-        .collect())
 }
 
 /// Whoever sets the group's offset expects something to happen.
@@ -152,14 +156,4 @@ pub(super) fn stop(consumer: &str, partition: &mut Partition, reason: &StartErro
     partition.stream.stop(reason);
     partition.phase = Phase::Stopped;
     partition.stopped_at = Some(Instant::now());
-}
-
-fn try_again(consumer: &str, partition: &mut Partition, reason: &KafkaError) {
-    let failures = match partition.phase {
-        Phase::Waiting { failures, .. } => failures + 1,
-        _ => 1,
-    };
-    warn!(consumer, place = partition.place(), error = %reason, failures, "the partition cannot begin yet; trying again");
-    partition.phase =
-        Phase::Waiting { next_try: Instant::now() + backoff::PARTITION.delay(failures), failures };
 }

@@ -14,13 +14,16 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::assignment::{answer_assign, answer_revoke};
+use super::statistics::Statistics;
+use crate::hints::with_hint;
 use crate::logging::log;
+use crate::oauth::Tokens;
+use crate::settings::Kafka;
 
 /// Something to act on after the poll.
 pub(super) enum Notice {
@@ -43,8 +46,11 @@ pub(super) enum Notice {
 pub(super) struct Callbacks {
     notices: Mutex<VecDeque<Notice>>,
     closing: AtomicBool,
+    /// The group has taken everything back since.
+    parted: AtomicBool,
     served: AtomicU64,
     secrets: Secrets,
+    pub(super) tokens: Tokens,
 }
 
 impl std::fmt::Debug for Notice {
@@ -59,12 +65,14 @@ impl std::fmt::Debug for Notice {
 }
 
 impl Callbacks {
-    pub(super) fn new(secrets: Secrets) -> Self {
+    pub(super) fn of(kafka: &Kafka) -> Self {
         Self {
             notices: Mutex::default(),
             closing: AtomicBool::new(false),
+            parted: AtomicBool::new(false),
             served: AtomicU64::new(0),
-            secrets,
+            secrets: kafka.secrets(),
+            tokens: kafka.tokens(),
         }
     }
 
@@ -82,6 +90,11 @@ impl Callbacks {
     /// would do so for ever if a rebalance were noted and never answered.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the group has taken everything back since [`Callbacks::close`].
+    pub(super) fn has_parted(&self) -> bool {
+        self.parted.load(Ordering::Relaxed)
     }
 
     fn note(&self, notice: Notice) {
@@ -110,6 +123,7 @@ impl ConsumerContext for Callbacks {
             if let Err(e) = answered {
                 debug!(error = %e, "the last rebalance was not answered");
             }
+            self.parted.fetch_or(!assigned, Ordering::Relaxed);
         } else if assigned {
             self.note(Notice::Assigned(partitions.clone()));
         } else {
@@ -125,12 +139,16 @@ impl ClientContext for Callbacks {
         log(&self.secrets, level, facility, text);
     }
 
-    fn stats(&self, statistics: Statistics) {
-        self.note(Notice::Statistics(Box::new(statistics)));
+    /// Not parsed by the binding, which would keep everything about every partition.
+    fn stats_raw(&self, statistics: &[u8]) {
+        match Statistics::parse(statistics) {
+            Ok(statistics) => self.note(Notice::Statistics(Box::new(statistics))),
+            Err(error) => warn!(%error, "librdkafka's statistics cannot be read"),
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
-        self.note(Notice::Trouble(code, self.secrets.removed_from(reason)));
+        self.note(Notice::Trouble(code, with_hint(code, self.secrets.removed_from(reason), &self.tokens)));
     }
 }

@@ -7,7 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox_core::message::{Headers, Record};
@@ -21,19 +21,14 @@ use super::partition::{Doubt, Partition, Phase};
 /// The most records taken from one partition before it is the next one's turn.
 const RECORDS_PER_TURN: usize = 500;
 
-/// The wait before a doubt is looked into: a broker that has just become the leader may not know its own log for a moment.
-const DOUBT_DELAY: Duration = Duration::from_millis(200);
-
 /// What stands for a header that cannot be read.
 const UNREADABLE: &str = "\u{FFFD}";
 
 /// How a partition's turn ended. The larger, the sooner it should be looked at again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// There is nothing to take; librdkafka will say when there is.
+    /// There is nothing to take; its bell will say when there is.
     Empty,
-    /// The partition has not begun.
-    Waiting,
     /// The stream has no room; nobody will say when it has some.
     Full,
     /// Records were taken and there may be more.
@@ -43,14 +38,14 @@ pub(super) enum Turn {
 impl Partition {
     /// Takes a turn's worth of records.
     pub(super) fn deliver(&mut self) -> Turn {
-        if self.phase == Phase::Flowing && self.stream.stopped().is_some() {
-            self.phase = Phase::Stopped;
-            self.stopped_at = Some(Instant::now());
-        }
         match self.phase {
-            Phase::Waiting { .. } => return Turn::Waiting,
-            Phase::Stopped => return Turn::Empty,
+            Phase::Waiting { .. } | Phase::Stopped => return Turn::Empty,
             Phase::Flowing if self.full && !self.stream.has_room() => return Turn::Full,
+            // Others may have taken the memory since.
+            Phase::Flowing if self.stream.is_full() => {
+                self.full = true;
+                return Turn::Full;
+            }
             Phase::Flowing => self.full = false,
         }
         let Some(queue) = &self.queue else { return Turn::Empty };
@@ -59,7 +54,6 @@ impl Partition {
             match queue.poll(Duration::ZERO) {
                 None => return Turn::Empty,
                 Some(Ok(message)) => {
-                    self.heard = true;
                     self.has_read = true;
                     // A stream that is closing or stopped takes nothing: what is dropped here will be delivered again. Nor
                     // does it take what lies below its start.
@@ -87,7 +81,7 @@ fn doubt_after(error: &KafkaError) -> Option<Doubt> {
         RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => false,
         _ => return None,
     };
-    Some(Doubt { at: Instant::now() + DOUBT_DELAY, truncated })
+    Some(Doubt { truncated })
 }
 
 /// Copies everything, so that the message can go back to librdkafka at once and its memory is counted by our own queue.

@@ -1,54 +1,73 @@
-//! Whether we are connected, for `/healthz` and the metrics; and how much is left to read.
+//! Whether all is well with Kafka, for `/healthz`, `/readyz` and the metrics; and how much is left to read.
 
 use std::time::{Duration, Instant};
 
 use oncebox_core::metrics::{self, Gauge};
 use oncebox_core::monitor::LoopHandle;
 use oncebox_core::source::Intake;
-use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::RDKafkaErrorCode;
+use oncebox_kafka_ffi::TopicPattern;
+use rdkafka::consumer::Consumer;
+use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::Offset;
-use tracing::{info, warn};
+use tracing::debug;
 
-use super::callbacks::Callbacks;
-use super::partition::Phase;
+use super::partition::{Partition, Phase, named};
 use super::reader::Reader;
+use super::trouble::{Lasting, Trouble, group_refused};
 
 /// How often we say that all is well.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// What is added to that for each partition, so that looking at all of them costs the same, however many there are.
+const REPORT_INTERVAL_EACH: Duration = Duration::from_micros(500);
 /// How often a topic that cannot be read is asked for.
 const TOPIC_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// How long an answer about a topic may take. Everything else stands still meanwhile.
-const TOPIC_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Rebalances take their time. This is longer than most.
+const LONG_REBALANCE: Duration = Duration::from_secs(30);
 
-/// Reports as the loop `kafka:<consumer>`.
+/// Reports as the loop `kafka:<consumer>`. Each trouble stays until what it is about is well again; then, and not before, the
+/// loop succeeds.
 #[derive(Debug)]
 pub(super) struct Health {
-    consumer: String,
+    intake: Intake,
+    group: String,
     handle: LoopHandle,
     connected: bool,
-    /// How many statistics in a row had no coordinator for the group.
-    without_coordinator: u32,
-    broker_problem: Option<String>,
-    topic_problem: Option<String>,
+    without_coordinator: Lasting,
+    not_joined: Lasting,
+    /// What librdkafka said last about a broker.
+    last_error: Option<String>,
+    brokers: Trouble,
+    membership: Trouble,
+    topics: Trouble,
+    /// Partitions that cannot begin.
+    beginning: Trouble,
+    leaders: Trouble,
+    fetching: Trouble,
     next_report: Instant,
     lag: Gauge,
     stopped: Gauge,
 }
 
 impl Health {
-    pub(super) fn new(intake: &Intake, brokers: &str) -> Self {
+    pub(super) fn new(intake: &Intake, brokers: &str, group: String) -> Self {
         let consumer = intake.consumer().to_owned();
         Self {
-            handle: intake.monitor().register(format!("kafka:{consumer}"), brokers),
+            intake: intake.clone(),
+            group,
+            handle: intake.monitor().register_unlogged(format!("kafka:{consumer}"), brokers),
             connected: false,
-            without_coordinator: 0,
-            broker_problem: None,
-            topic_problem: None,
+            without_coordinator: Lasting::default(),
+            not_joined: Lasting::default(),
+            last_error: None,
+            brokers: Trouble::with("the brokers"),
+            membership: Trouble::with("the group"),
+            topics: Trouble::with("the topics"),
+            beginning: Trouble::with("partitions that begin"),
+            leaders: Trouble::with("the leaders of partitions"),
+            fetching: Trouble::with("fetching"),
             next_report: Instant::now(),
             lag: metrics::lag_messages(consumer.clone()),
-            stopped: metrics::partitions_stopped(consumer.clone()),
-            consumer,
+            stopped: metrics::partitions_stopped(consumer),
         }
     }
 
@@ -57,42 +76,54 @@ impl Health {
         Instant::now() >= self.next_report
     }
 
-    pub(super) fn report(&mut self, lag: i64, stopped: usize) {
-        self.next_report = Instant::now() + REPORT_INTERVAL;
+    fn report(&mut self, lag: i64, stopped: usize, partitions: usize) {
+        let each = REPORT_INTERVAL_EACH.saturating_mul(u32::try_from(partitions).unwrap_or(u32::MAX));
+        self.next_report = Instant::now() + REPORT_INTERVAL + each;
         self.lag.set(lag as f64);
         self.stopped.set(stopped as f64);
         self.tell();
     }
 
     fn tell(&self) {
-        match self.broker_problem.as_ref().or(self.topic_problem.as_ref()) {
-            Some(problem) => self.handle.failed(problem),
-            None if self.connected => self.handle.succeeded(),
-            None => {}
+        let all =
+            [&self.brokers, &self.membership, &self.topics, &self.leaders, &self.fetching, &self.beginning];
+        let problems: Vec<&str> = all.into_iter().filter_map(Trouble::text).collect();
+        if !problems.is_empty() {
+            self.handle.failed(problems.join("; "));
+        } else if self.connected {
+            self.handle.succeeded();
         }
     }
 
-    /// A broker has been heard: a message, an assignment.
-    pub(super) fn note_contact(&mut self) {
+    fn set(&mut self, which: fn(&mut Self) -> &mut Trouble, now: Option<String>) {
+        let consumer = self.intake.consumer().to_owned();
+        which(self).now_is(&consumer, now);
+        self.tell();
+    }
+
+    /// A broker has been heard.
+    fn note_contact(&mut self) {
         self.connected = true;
-        self.without_coordinator = 0;
-        if self.broker_problem.take().is_some() {
-            info!(consumer = self.consumer, "Kafka is back");
-        }
+        self.without_coordinator.note(false);
+        self.last_error = None;
+        self.set(|health| &mut health.brokers, None);
+    }
+
+    /// The group has given us an assignment.
+    pub(super) fn note_joined(&mut self) {
+        self.note_contact();
+        self.not_joined.note(false);
+        self.intake.member(true);
+        self.set(|health| &mut health.membership, None);
+    }
+
+    /// The group does without us.
+    pub(super) fn note_lost(&self) {
+        self.intake.member(false);
     }
 
     pub(super) fn is_connected(&self) -> bool {
         self.connected
-    }
-
-    pub(super) fn has_topic_problem(&self) -> bool {
-        self.topic_problem.is_some()
-    }
-
-    pub(super) fn note_topics_found(&mut self) {
-        if self.topic_problem.take().is_some() {
-            info!(consumer = self.consumer, "all topics can be read");
-        }
     }
 
     /// librdkafka goes on by itself after all of these; they only have to be seen.
@@ -103,68 +134,127 @@ impl Health {
         let about_topics =
             [TopicAuthorizationFailed, UnknownPartition, UnknownTopic, UnknownTopicOrPartition];
         let problem = format!("{reason} ({code:?})");
-        let place =
-            if about_topics.contains(&code) { &mut self.topic_problem } else { &mut self.broker_problem };
-        if place.as_ref() != Some(&problem) {
-            warn!(consumer = self.consumer, problem, "trouble with Kafka; trying again");
-            *place = Some(problem);
+        if let Some(advice) = group_refused(code) {
+            self.intake.member(false);
+            let problem = format!("group {} cannot be joined: {problem}. {advice}", self.group);
+            self.set(|health| &mut health.membership, Some(problem));
+        } else if about_topics.contains(&code) {
+            self.set(|health| &mut health.topics, Some(problem));
+        } else if code == RDKafkaErrorCode::AllBrokersDown {
+            self.note_no_broker();
+        } else {
+            // Others may do as well; if not, this is the reason.
+            debug!(consumer = self.intake.consumer(), problem, "trouble with a broker");
+            self.last_error = Some(problem);
         }
-        if code == RDKafkaErrorCode::AllBrokersDown {
-            self.connected = false;
+    }
+
+    /// Whether the topics that could not be read can be.
+    pub(super) fn note_topics(&mut self, readable: bool) {
+        if readable {
+            self.set(|health| &mut health.topics, None);
         }
-        self.tell();
+    }
+
+    fn note_no_broker(&mut self) {
+        self.connected = false;
+        let reason = self.last_error.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        self.set(|health| &mut health.brokers, Some(format!("no broker can be reached{reason}")));
     }
 
     /// Whether a broker can be reached, and the coordinator of the group. The latter may change without a problem, so it is
     /// missed only the second time.
     pub(super) fn note_connections(&mut self, up: bool, coordinated: bool) {
-        self.without_coordinator = if coordinated { 0 } else { self.without_coordinator + 1 };
+        self.without_coordinator.note(!coordinated);
         if up && coordinated {
             self.note_contact();
         } else if !up {
+            self.note_no_broker();
+        } else if self.without_coordinator.is_more_than_a_moment() {
             self.connected = false;
-            self.broker_problem.get_or_insert_with(|| "no broker can be reached".to_owned());
-        } else if self.without_coordinator > 1 {
-            self.connected = false;
-            self.broker_problem.get_or_insert_with(|| "the group has no coordinator".to_owned());
+            self.set(|health| &mut health.brokers, Some("the group has no coordinator".to_owned()));
         }
+    }
+
+    /// In which state of joining the group we are. What was refused stays refused until we are in.
+    pub(super) fn note_group(&mut self, state: &str) {
+        self.not_joined.note(state != "steady");
+        if state == "steady" {
+            self.intake.member(true);
+            self.set(|health| &mut health.membership, None);
+        } else if self.not_joined.lasts() > LONG_REBALANCE {
+            self.intake.member(false);
+            if self.membership.text().is_none() {
+                let problem = format!(
+                    "group {} is not joined (state {state}): its topics are not there, or another member does not answer",
+                    self.group
+                );
+                self.set(|health| &mut health.membership, Some(problem));
+            }
+        }
+    }
+
+    /// These flow, and nobody leads them.
+    pub(super) fn note_leaderless(&mut self, places: Option<String>) {
+        let problem = places.map(|places| format!("no broker that can be reached leads {places}"));
+        self.set(|health| &mut health.leaders, problem);
+    }
+
+    /// These are assigned and not fetched.
+    pub(super) fn note_stalled(&mut self, places: Option<String>) {
+        let problem = places.map(|places| format!("assigned and not fetched: {places}"));
+        self.set(|health| &mut health.fetching, problem);
+    }
+
+    /// These cannot begin.
+    fn note_delayed(&mut self, delayed: Option<String>) {
+        self.set(|health| &mut health.beginning, delayed);
     }
 }
 
 impl Reader {
-    /// Reports, if it is time.
-    pub(super) fn report_if_due(&mut self) {
+    /// Looks at all partitions, if it is time: for what concerns all of them, or none in particular.
+    pub(super) fn look_after_all_if_due(&mut self) -> KafkaResult<()> {
         if !self.health.is_due() {
-            return;
+            return Ok(());
         }
-        let heard =
-            self.partitions.iter_mut().filter_map(|p| std::mem::take(&mut p.heard).then_some(p)).count();
-        if heard > 0 {
-            self.health.note_contact();
-        }
-        if self.health.has_topic_problem() && self.topics_checked.elapsed() > TOPIC_CHECK_INTERVAL {
+        self.partitions.iter_mut().for_each(Partition::notice_stop);
+        self.take_back_fenced()?;
+        if self.health.topics.text().is_some() && self.topics_checked.elapsed() > TOPIC_CHECK_INTERVAL {
             self.topics_checked = Instant::now();
-            if self.topics.iter().all(|topic| is_there(&self.consumer, topic)) {
-                self.health.note_topics_found();
-            }
+            // A pattern need not match anything yet.
+            let named = self.topics.iter().filter(|topic| !TopicPattern::is_one(topic));
+            self.asker.ask_for_topics(&named.cloned().collect::<Vec<_>>());
         }
+        let lag = self.follow_positions();
+        let delayed: Vec<&Partition> = self.partitions.iter().filter(|p| p.delayed_by.is_some()).collect();
+        let reason = delayed.first().and_then(|first| first.delayed_by.as_deref()).map(|reason| {
+            let places = named(delayed.iter().map(|p| (&*p.topic, p.number)));
+            format!("cannot begin: {places}: {reason}")
+        });
+        self.health.note_delayed(reason);
+        let stopped = self.partitions.iter().filter(|p| p.phase == Phase::Stopped).count();
+        self.health.report(lag, stopped, self.partitions.len());
+        Ok(())
+    }
+
+    /// Lets positions follow librdkafka's past what is no message. Returns how much is left to read.
+    fn follow_positions(&mut self) -> i64 {
         // What librdkafka knows already; no request.
         let positions = self.consumer.position().ok();
-        let position = |topic: &str, number| match positions.as_ref()?.find_partition(topic, number)?.offset()
-        {
-            Offset::Offset(offset) => Some(offset),
-            _ => None,
-        };
-        for partition in self.partitions.iter() {
-            partition.skip_to(position(&partition.topic, partition.number));
+        self.partitions.iter_mut().for_each(|partition| partition.position = None);
+        for element in positions.iter().flat_map(|list| list.elements()) {
+            let partition = self.partitions.get_mut(element.topic(), element.partition());
+            if let (Some(partition), Offset::Offset(at)) = (partition, element.offset()) {
+                partition.position = Some(at);
+                partition.skip_to(at);
+            }
         }
-        let lag = self.partitions.iter().map(|p| p.lag(position(&p.topic, p.number))).sum();
-        let stopped = self.partitions.iter().filter(|p| p.phase == Phase::Stopped).count();
-        self.health.report(lag, stopped);
+        let lag = |partition: &Partition| {
+            let lag = partition.lag();
+            partition.stream.lag_is(lag.max(0).unsigned_abs());
+            lag
+        };
+        self.partitions.iter().map(lag).sum()
     }
-}
-
-fn is_there(consumer: &BaseConsumer<Callbacks>, topic: &str) -> bool {
-    let found = consumer.fetch_metadata(Some(topic), TOPIC_CHECK_TIMEOUT);
-    found.is_ok_and(|found| found.topics().iter().any(|t| t.error().is_none() && !t.partitions().is_empty()))
 }

@@ -11,6 +11,7 @@
 //! * **Lost**: the group gave the partitions away without asking, because it had not heard from us. A commit would be refused
 //!   or, worse, move the offset of the next owner. So: stop, commit nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,9 @@ use tracing::{info, warn};
 
 use super::assignment::{answer_assign, answer_revoke, is_cooperative, stop_fetching};
 use super::commit::commit_again;
-use super::partition::Partition;
+use super::partition::{Partition, named};
 use super::reader::Reader;
+use crate::ends::Place;
 
 /// How long a fenced partition must stay ours before it is taken over again: several heartbeats.
 const TAKE_BACK_DELAY: Duration = Duration::from_secs(10);
@@ -36,16 +38,32 @@ impl Reader {
         answer_assign(&self.consumer)?;
         // What was sent during the rebalance was refused.
         self.partitions.iter_mut().for_each(|p| p.committed = None);
-        for element in assigned.elements() {
-            self.open(element.topic().into(), element.partition());
+        let elements = assigned.elements();
+        if !elements.is_empty() {
+            let places = named(elements.iter().map(|e| (e.topic(), e.partition())));
+            info!(
+                consumer = self.intake.consumer(),
+                partitions = elements.len(),
+                places,
+                "partitions assigned"
+            );
+        }
+        let mut topics: HashMap<&str, Arc<str>> = HashMap::new();
+        for element in &elements {
+            // One name for all partitions of a topic.
+            let topic = topics.entry(element.topic()).or_insert_with(|| element.topic().into());
+            self.open(Arc::clone(topic), element.partition());
         }
         Ok(())
     }
 
     fn open(&mut self, topic: Arc<str>, number: i32) {
-        let stream = self.intake.open(OpenStream::new(Arc::clone(&topic), number));
-        let partition = Partition::new(stream, topic);
-        info!(consumer = self.intake.consumer(), place = partition.place(), "partition assigned");
+        let bell = self.bells.bell((Arc::clone(&topic), number));
+        let news = Arc::clone(&bell);
+        let open = OpenStream::new(Arc::clone(&topic), number).on_news(move || news.ring());
+        let stream = self.intake.open(open);
+        self.opened += 1;
+        let partition = Partition::new(stream, topic, self.opened, bell);
         if let Some(former) = self.partitions.insert(partition) {
             former.stream.close();
         }
@@ -55,20 +73,20 @@ impl Reader {
     /// is ours. A process that really lost it is told so within a heartbeat; whoever still has it after a while takes it over
     /// again.
     pub(super) fn take_back_fenced(&mut self) -> KafkaResult<()> {
-        let fenced =
-            self.partitions.iter().find(|p| p.stopped_for() > TAKE_BACK_DELAY && p.stream.is_fenced());
-        let Some((topic, number)) = fenced.map(|p| (Arc::clone(&p.topic), p.number)) else {
+        let is_ours = |p: &&Partition| p.stopped_for() > TAKE_BACK_DELAY && p.stream.is_fenced();
+        let fenced: Vec<Place> = self.partitions.iter().filter(is_ours).map(Partition::key).collect();
+        let taken = fenced.iter().filter_map(|(topic, number)| self.partitions.remove(topic, *number));
+        let former: Vec<Partition> = taken.collect();
+        if former.is_empty() {
             return Ok(());
-        };
-        let Some(former) = self.partitions.remove(&topic, number) else { return Ok(()) };
-        warn!(
-            consumer = self.intake.consumer(),
-            place = former.place(),
-            "fenced but still ours: taking it over again"
-        );
-        former.stream.close();
+        }
+        let places = named(former.iter().map(|p| (&*p.topic, p.number)));
+        warn!(consumer = self.intake.consumer(), places, "fenced but still ours: taking over again");
+        former.iter().for_each(|partition| partition.stream.close());
         stop_fetching(&self.consumer, &self.partitions, &former)?;
-        self.open(topic, number);
+        for (topic, number) in fenced {
+            self.open(topic, number);
+        }
         Ok(())
     }
 
@@ -79,8 +97,15 @@ impl Reader {
         } else {
             self.partitions.take()
         };
-        for partition in &going {
-            info!(consumer = self.intake.consumer(), place = partition.place(), lost, "partition revoked");
+        if !going.is_empty() {
+            let places = named(going.iter().map(|p| (&*p.topic, p.number)));
+            info!(
+                consumer = self.intake.consumer(),
+                partitions = going.len(),
+                places,
+                lost,
+                "partitions revoked"
+            );
         }
         let late = close_and_wait(&going, if lost { Duration::ZERO } else { self.drain_budget });
         if !lost {
@@ -97,9 +122,9 @@ impl Reader {
         commit_again(&self.consumer, &mut all);
     }
 
-    fn warn_of_late(&self, places: &[String]) {
-        if !places.is_empty() {
-            let places = places.join(", ");
+    fn warn_of_late(&self, late: &[Place]) {
+        if !late.is_empty() {
+            let places = named(late.iter().map(|(topic, number)| (&**topic, *number)));
             warn!(
                 consumer = self.intake.consumer(),
                 places, "still at work when it was time to let go; the next owner will fence it"
@@ -109,11 +134,11 @@ impl Reader {
 }
 
 /// Closes all, then waits for all within one budget. Returns the places that are still at work.
-fn close_and_wait(partitions: &[Partition], budget: Duration) -> Vec<String> {
+fn close_and_wait(partitions: &[Partition], budget: Duration) -> Vec<Place> {
     for partition in partitions {
         partition.stream.close();
     }
     let deadline = Instant::now() + budget;
     let late = |p: &&Partition| !p.stream.wait_closed(deadline.saturating_duration_since(Instant::now()));
-    partitions.iter().filter(late).map(Partition::place).collect()
+    partitions.iter().filter(late).map(Partition::key).collect()
 }

@@ -1,4 +1,4 @@
-//! Remembers the warnings of the process.
+//! Remembers what the process has logged.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,8 +14,8 @@ impl Logs {
         static INSTALLED: OnceLock<Logs> = OnceLock::new();
         let install = || {
             let logs = Self::default();
-            let warnings = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_ansi(false);
-            warnings.with_writer(logs.clone()).init();
+            let all = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false);
+            all.with_writer(logs.clone()).init();
             logs
         };
         INSTALLED.get_or_init(install).clone()
@@ -23,8 +23,15 @@ impl Logs {
 
     /// Whether there is a line with all of these texts.
     pub fn has_line(&self, texts: &[&str]) -> bool {
+        !self.lines(texts).is_empty()
+    }
+
+    /// The lines with all of these texts.
+    pub fn lines(&self, texts: &[&str]) -> Vec<String> {
         let all = self.0.lock().unwrap();
-        String::from_utf8_lossy(&all).lines().any(|line| texts.iter().all(|text| line.contains(text)))
+        let all = String::from_utf8_lossy(&all);
+        let has_all = |line: &&str| texts.iter().all(|text| line.contains(text));
+        all.lines().filter(has_all).map(str::to_owned).collect()
     }
 }
 

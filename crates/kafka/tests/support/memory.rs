@@ -11,9 +11,9 @@ use oncebox_core::message::{Message, Record};
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::{LogId, LogMark};
 use oncebox_core::store::{
-    Advance, Claim, Claimed, DeadFilter, DeadLetter, DeadLetters, DeadSummary, ErrorClass, Ownership,
-    PositionKey, Positions, Progress, Purge, PurgePass, Purged, Store, StoreError, StoreResult,
-    StoredDeadLetter,
+    Advance, Claim, Claimed, DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, ErrorClass,
+    LetterContent, Ownership, Pause, PauseNote, Pauses, PositionKey, Positions, Progress, Purge, PurgePass,
+    Purged, Store, StoreError, StoreResult, StoredDeadLetter,
 };
 
 #[derive(Clone, Default)]
@@ -244,6 +244,36 @@ impl DeadLetters for Memory {
 
     async fn drop_dead(&self, _: &DeadFilter) -> StoreResult<u64> {
         Ok(0)
+    }
+
+    async fn count_replay(&self, _: &ConsumerName) -> StoreResult<()> {
+        Ok(())
+    }
+
+    async fn dead_groups(&self, _: Option<&str>, _: u32, _: u64) -> StoreResult<Vec<DeadGroup>> {
+        Ok(Vec::new())
+    }
+
+    async fn group_letters(&self, _: u32) -> StoreResult<u64> {
+        Ok(0)
+    }
+
+    async fn edit_dead(&self, _: i64, _: u32, _: &LetterContent, _: &str) -> StoreResult<bool> {
+        Ok(false)
+    }
+}
+
+impl Pauses for Memory {
+    async fn pause(&self, _: &ConsumerName, _: &PauseNote) -> StoreResult<bool> {
+        Ok(false)
+    }
+
+    async fn resume(&self, _: &ConsumerName) -> StoreResult<bool> {
+        Ok(false)
+    }
+
+    async fn paused(&self) -> StoreResult<Vec<Pause>> {
+        Ok(Vec::new())
     }
 }
 

@@ -6,6 +6,7 @@ pub mod events;
 pub mod gauges;
 pub mod logs;
 pub mod memory;
+pub mod mock;
 pub mod produce;
 pub mod topics;
 

@@ -12,19 +12,21 @@ use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::Result;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{
-    AdoptedBatch, AdoptedRow, Claim, Claimed, ErrorClass, Met, Refused, StoreError, StoreResult, StoredId,
+    AdoptedBatch, AdoptedRow, Claim, Claimed, ErrorClass, FoundReceipt, Met, Refused, StoreError,
+    StoreResult, StoredId,
 };
 
 use super::{Adopted, Table, collection, stored_id};
 use crate::claim::now_of;
 use crate::classify::{
-    DUPLICATE_KEY, Said, WRITE_CONFLICT, class_of_driver, code_of, driver_of, is_broken, is_conflict,
+    DUPLICATE_KEY, WRITE_CONFLICT, class_of_driver, code_of, driver_of, is_broken, is_conflict,
 };
 use crate::rerun::Waiting;
 use crate::store::{MongoStore, explained_within};
 use crate::time::date;
 use crate::tx::MongoTx;
 use crate::txn::{MongoTxn, Trace};
+use crate::wording::store_error;
 
 const DOING: &str = "claiming receipts";
 /// How often a key may be there that no snapshot shows.
@@ -107,7 +109,7 @@ fn is_held(error: &StoreError) -> bool {
 fn of_values<T>(result: Result<T>, doing: &str) -> StoreResult<T> {
     result.map_err(|error| {
         let class = if is_broken(&error) { ErrorClass::Away } else { class_of_driver(&error) };
-        StoreError::new(class, doing, Said(error))
+        store_error(class, doing, error)
     })
 }
 
@@ -292,6 +294,47 @@ async fn find(
         found.push(Found::read(table, &document));
     }
     Ok(found)
+}
+
+/// The receipt of a message, if the collection has it.
+pub(crate) async fn find_receipt(
+    store: &MongoStore,
+    adopted: &Adopted,
+    consumer: &ConsumerName,
+    claim: Claim<'_>,
+) -> StoreResult<Option<FoundReceipt>> {
+    let doing = "looking for a receipt";
+    adopted.ensure_only(consumer)?;
+    let table = adopted.table(store).await?;
+    let claims = [claim];
+    let batch = AdoptedBatch::new(&table.adopt, table.id, &[], &claims);
+    // What the collection cannot hold it does not have.
+    if batch.rows.is_empty() {
+        return Ok(None);
+    }
+    let mut txn = store.begin_aside().await?;
+    let found = of_values(dated(&table, &mut txn, consumer, &batch.rows).await, doing);
+    txn.rollback().await;
+    found
+}
+
+async fn dated(
+    table: &Table,
+    tx: &mut MongoTx,
+    consumer: &ConsumerName,
+    rows: &[AdoptedRow<'_>],
+) -> Result<Option<FoundReceipt>> {
+    let Some(Seen::Own(key)) = seen(table, tx, consumer, rows).await?.remove(&0) else { return Ok(None) };
+    let Some(field) = table.adopt.processed_at_column().filter(|_| table.adopt.is_purged(&table.found))
+    else {
+        return Ok(Some(FoundReceipt { processed_at_ms: None }));
+    };
+    let receipts = collection(&tx.database, &table.adopt);
+    let found = receipts.find_one(doc! { "_id": key }).session(&mut tx.session).await?;
+    let at = |found: Document| FoundReceipt {
+        processed_at_ms: found.get_datetime(field).ok().map(|at| at.timestamp_millis()),
+    };
+    Ok(found.map(at))
 }
 
 /// Writes a receipt, or makes the one that exists as young as a new one.

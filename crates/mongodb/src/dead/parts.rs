@@ -6,8 +6,9 @@
 use futures_util::TryStreamExt;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::Result;
-use oncebox_core::message::Record;
-use oncebox_core::store::{ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult};
+use oncebox_core::store::{
+    ErrorClass, LetterContent, MAX_SUMMARY_BYTES, StoreError, StoreResult, headers_json,
+};
 
 use super::binary;
 use crate::classify::Context;
@@ -17,6 +18,9 @@ use crate::tx::MongoTx;
 const PARTS: &str = "oncebox_dead_part";
 /// The largest part, and the most that a letter holds by itself.
 const PART_BYTES: usize = 8 * 1024 * 1024;
+/// What a letter may hold by itself: its only content, or one of two, beside what it was before somebody changed it.
+pub(super) const ALONE: usize = PART_BYTES;
+pub(super) const BESIDE_ANOTHER: usize = PART_BYTES / 2;
 /// The longest key that a letter holds by itself: a list of letters reads it.
 const MAX_KEY_BYTES: usize = 64 * 1024;
 
@@ -29,11 +33,12 @@ pub(super) struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    pub(super) fn of(record: &'a Record, headers: String) -> Self {
-        let (key, payload) = (record.key.as_deref(), record.payload.as_deref());
+    pub(super) fn of(content: &'a LetterContent, room: usize) -> Self {
+        let (key, payload) = (content.key.as_deref(), content.payload.as_deref());
+        let headers = headers_json::to_pairs(&content.headers);
         let key_bytes = key.map_or(0, <[u8]>::len);
         let bytes = key_bytes + payload.map_or(0, <[u8]>::len) + headers.len();
-        Self { key, payload, headers, in_parts: key_bytes > MAX_KEY_BYTES || bytes > PART_BYTES }
+        Self { key, payload, headers, in_parts: key_bytes > MAX_KEY_BYTES || bytes > room }
     }
 
     /// What the letter holds of them. The beginning of a long key stays, for those who read the list.
@@ -70,7 +75,7 @@ pub(super) async fn write(tx: &mut MongoTx, number: i64, cut: &Cut<'_>) -> Resul
 
 /// Puts the large fields back into a letter whose parts lie beside it.
 pub(super) async fn restore(tx: &mut MongoTx, number: i64, letter: &mut Document) -> StoreResult<()> {
-    let doing = format!("reading dead letter {number}");
+    let doing = format!("reading dead letter {}", number.abs());
     let broken = |why: &str| StoreError::new(ErrorClass::Failed, &*doing, why.to_owned());
     let Ok(lengths) = letter.get_document("lengths").cloned() else { return Ok(()) };
     let parts = tx.database.collection::<Document>(PARTS);
@@ -104,14 +109,26 @@ pub(super) async fn restore(tx: &mut MongoTx, number: i64, letter: &mut Document
 pub(super) async fn remove(tx: &mut MongoTx, numbers: &[i64]) -> Result<()> {
     // Most have none: one look tells which.
     let dead = tx.database.collection::<Document>(super::DEAD);
-    let long = doc! { "_id": { "$in": numbers }, "lengths": { "$exists": true } };
+    let is_long = [doc! { "lengths": { "$exists": true } }, doc! { "original.lengths": { "$exists": true } }];
+    let long = doc! { "_id": { "$in": numbers }, "$or": is_long };
     let mut long = dead.find(long).projection(doc! { "_id": 1 }).session(&mut tx.session).await?;
     let long: Vec<Document> = long.stream(&mut tx.session).try_collect().await?;
-    let parts = tx.database.collection::<Document>(PARTS);
     for number in long.iter().filter_map(|letter| whole(letter.get("_id"))) {
-        parts.delete_many(of_letter(number)).session(&mut tx.session).await?;
+        remove_all(tx, number).await?;
+        remove_all(tx, of_original(number)).await?;
     }
     Ok(())
+}
+
+/// Removes all parts under this number.
+pub(super) async fn remove_all(tx: &mut MongoTx, number: i64) -> Result<()> {
+    let parts = tx.database.collection::<Document>(PARTS);
+    parts.delete_many(of_letter(number)).session(&mut tx.session).await.map(|_| ())
+}
+
+/// The number under which the parts lie of what a letter was before somebody changed it.
+pub(super) fn of_original(number: i64) -> i64 {
+    -number
 }
 
 /// By the index of `_id`, which compares field by field.

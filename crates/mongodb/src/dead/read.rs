@@ -6,12 +6,13 @@ use oncebox_core::message::Record;
 use oncebox_core::names::Tenant;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    DeadFilter, DeadLetter, DeadSummary, ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult,
-    StoredDeadLetter, headers_json,
+    DeadFilter, DeadLetter, DeadSummary, ErrorClass, LetterContent, LetterEdit, MAX_SUMMARY_BYTES,
+    StoreError, StoreResult, StoredDeadLetter, headers_json,
 };
 
 use super::{binary, hash};
 use crate::position::whole;
+use crate::time::date;
 
 /// The fields that [`summary`] reads. Payloads and headers stay where they are: a page of letters must not be as large as the
 /// messages in it.
@@ -20,7 +21,7 @@ pub(super) fn summary_fields() -> Document {
     doc! {
         "consumer": 1, "tenant": 1, "message_id": 1, "topic": 1, "partition": 1, "offset": 1, "key": 1,
         "payload_bytes": { "$ifNull": ["$lengths.payload", { "$binarySize": "$payload" }] },
-        "error": { "$substrCP": ["$error", 0, most] }, "attempts": 1, "failed_at": 1,
+        "error": { "$substrCP": ["$error", 0, most] }, "attempts": 1, "failed_at": 1, "edits": 1,
     }
 }
 
@@ -29,6 +30,9 @@ pub(super) fn matching(filter: &DeadFilter) -> Document {
     let mut number = doc! { "$gt": filter.after };
     if !filter.numbers.is_empty() {
         number.insert("$in", &filter.numbers);
+    }
+    if let Some(before) = filter.before {
+        number.insert("$lt", before);
     }
     let mut matching = doc! { "_id": number };
     let texts = [
@@ -44,6 +48,22 @@ pub(super) fn matching(filter: &DeadFilter) -> Document {
     }
     if let Some(key) = &filter.key {
         matching.insert("key_hash", binary(&hash(key)));
+    }
+    if let Some(group) = &filter.group {
+        matching.insert("error_group", group);
+    }
+    if let Some(text) = &filter.error {
+        let place = doc! { "$indexOfCP": ["$error", { "$literal": text }] };
+        matching.insert("$expr", doc! { "$gte": [place, 0] });
+    }
+    let mut failed_at = Document::new();
+    for (comparison, ms) in [("$gte", filter.failed_from_ms), ("$lt", filter.failed_until_ms)] {
+        if let Some(ms) = ms {
+            failed_at.insert(comparison, date(ms));
+        }
+    }
+    if !failed_at.is_empty() {
+        matching.insert("failed_at", failed_at);
     }
     matching
 }
@@ -92,6 +112,23 @@ pub(super) fn stored(number: i64, letter: &Document) -> StoreResult<StoredDeadLe
             attempts: small(letter, "attempts"),
         },
         failed_at_ms: failed_at_ms(letter),
+        edit: edit(letter),
+    })
+}
+
+/// What somebody has changed.
+fn edit(letter: &Document) -> Option<LetterEdit> {
+    let original = letter.get_document("original").ok()?;
+    let headers = headers_json::from_pairs(original.get_str("headers").unwrap_or_default());
+    Some(LetterEdit {
+        by: text(letter, "edited_by"),
+        at_ms: letter.get_datetime("edited_at").map_or(0, |at| at.timestamp_millis()),
+        times: small(letter, "edits"),
+        original: LetterContent {
+            key: bytes(original, "key").map(Bytes::from),
+            payload: bytes(original, "payload").map(Bytes::from),
+            headers: headers.unwrap_or_default(),
+        },
     })
 }
 
@@ -114,5 +151,6 @@ pub(super) fn summary(letter: &Document) -> DeadSummary {
         error: text(letter, "error"),
         attempts: small(letter, "attempts"),
         failed_at_ms: failed_at_ms(letter),
+        edited: small::<u32>(letter, "edits") > 0,
     }
 }

@@ -2,14 +2,15 @@
 
 use mongodb::bson::{Bson, Document};
 use mongodb::error::Error;
-use oncebox_core::error::reject;
+use oncebox_core::error::{BoxError, Outcome, WithValues, Wording, reject};
 use oncebox_core::inbox::Failure;
 use oncebox_core::store::StoreError;
 use oncebox_sql::RowRule;
 
 use super::commands::{Command, Expect, Origin};
 use super::operation::Operation;
-use crate::classify::{class_of_code, class_of_driver, said};
+use crate::classify::{class_of_code, class_of_driver};
+use crate::wording::{self, store_error};
 
 /// Names operations and messages in failures.
 #[derive(Debug, Clone, Copy)]
@@ -31,8 +32,14 @@ impl Blame<'_> {
         format!("operation {} ({name})", number + 1)
     }
 
-    /// A value of a message does not fit.
+    /// A value of a message does not fit. Why may quote it.
     pub(super) fn unfit(&self, origin: Origin, why: &str) -> Failure {
+        let error = unfit_value(&self.operation(origin.operation), why);
+        Failure { at: self.message(Some(&origin)), error }
+    }
+
+    /// The messages together do not fit.
+    pub(super) fn too_much(&self, origin: Origin, why: &str) -> Failure {
         let error = reject(format!("{}: {why}", self.operation(origin.operation)));
         Failure { at: self.message(Some(&origin)), error }
     }
@@ -40,7 +47,7 @@ impl Blame<'_> {
     /// The server refused a command, or never answered.
     pub(super) fn refused(&self, operation: usize, origin: Option<&Origin>, error: &Error) -> Failure {
         let doing = self.operation(operation);
-        let error = StoreError::new(class_of_driver(error), doing, said(error));
+        let error = store_error(class_of_driver(error), doing, error.clone());
         Failure { at: self.message(origin), error: error.into() }
     }
 
@@ -73,8 +80,9 @@ impl Blame<'_> {
         let index = usize::try_from(number(error.and_then(|error| error.get("index")))).unwrap_or_default();
         let origin = command.origins.get(index);
         let operation = origin.or(command.origins.first()).map_or(0, |origin| origin.operation);
-        let error =
-            StoreError::new(class_of_code(code), self.operation(operation), format!("{text} ({code})"));
+        let whole = format!("{text} ({code})");
+        let plain = wording::plain(&whole, code);
+        let error = StoreError::new(class_of_code(code), self.operation(operation), whole).worded(plain);
         Failure { at: self.message(origin), error: error.into() }
     }
 
@@ -92,6 +100,14 @@ impl Blame<'_> {
         let error = reject(format!("{name} matched {matched} {documents}, expected {rule}"));
         Failure { at: self.message(Some(origin)), error }
     }
+}
+
+/// No retry can help a value that does not fit.
+pub(super) fn unfit_value(what: &str, why: &str) -> BoxError {
+    let whole = format!("{what}: {why}");
+    let plain = format!("{what}: a value of the message does not fit");
+    let rejected = Outcome::Reject { reason: whole.clone() };
+    WithValues::new(Wording { whole, plain }, rejected).into()
 }
 
 fn number(value: Option<&Bson>) -> u64 {

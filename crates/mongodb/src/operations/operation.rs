@@ -73,8 +73,9 @@ pub enum Standing {
 }
 
 /// The collections of the store.
-const OURS: [&str; 14] = [
+const OURS: [&str; 17] = [
     "oncebox_attempt",
+    "oncebox_audit",
     "oncebox_counter",
     "oncebox_dead",
     "oncebox_dead_part",
@@ -82,10 +83,12 @@ const OURS: [&str; 14] = [
     "oncebox_inbox",
     "oncebox_migrations",
     "oncebox_outbox",
+    "oncebox_paused",
     "oncebox_position",
     "oncebox_position_lane",
     "oncebox_purge",
     "oncebox_relay",
+    "oncebox_replayed",
     "oncebox_shard",
     "oncebox_sweep",
 ];

@@ -2,7 +2,6 @@
 
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Result as DriverResult;
-use oncebox_core::error::reject;
 use oncebox_core::inbox::Failure;
 use oncebox_core::message::Message;
 use oncebox_core::outbox::{Emit, Event};
@@ -10,7 +9,7 @@ use oncebox_sql::PayloadKind;
 
 use super::OperationsHandler;
 use super::commands::{Commands, Expect, Origin, Verb, Write};
-use super::failure::Blame;
+use super::failure::{Blame, unfit_value};
 use super::operation::{Action, Standing};
 use crate::classify::{OTHER_COLLECTION, code_of};
 use crate::store::MongoStore;
@@ -81,7 +80,8 @@ pub(super) async fn run(
 /// What the operations see of the messages. What is used and not as it should be rejects its message, before anything runs.
 fn rows(handler: &OperationsHandler, fresh: &[Message]) -> Result<Vec<Document>, Failure> {
     let row = |(at, message)| {
-        handler.wanted.values(message).map_err(|why| Failure { at: Some(at), error: reject(why) })
+        let unfit = |why: String| Failure { at: Some(at), error: unfit_value("reading the message", &why) };
+        handler.wanted.values(message).map_err(unfit)
     };
     fresh.iter().enumerate().map(row).collect()
 }
@@ -105,7 +105,7 @@ async fn aggregate(
         bytes += raw(row).map_err(|why| blame.unfit(origin, &why))?.as_bytes().len() + 8;
     }
     if bytes > MAX_MESSAGES_BYTES {
-        return Err(blame.unfit(origin, "the messages are too large for one pipeline, which takes 15 MiB"));
+        return Err(blame.too_much(origin, "the messages are too large for one pipeline, which takes 15 MiB"));
     }
     let refused = |error| blame.refused(origin.operation, None, &error);
     let answer = run_pipeline(tx, stages, rows).await;
@@ -115,7 +115,7 @@ async fn aggregate(
         let why = format!(
             "the pipeline makes more than {MAX_ROWS} rows, or more than {most} MiB; group or filter them"
         );
-        blame.unfit(origin, &why)
+        blame.too_much(origin, &why)
     })
 }
 

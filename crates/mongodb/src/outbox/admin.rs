@@ -8,7 +8,7 @@ use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, DateTime, Document, RawDocumentBuf, doc};
 use mongodb::error::Result;
 use oncebox_core::outbox::events_committed;
-use oncebox_core::store::{EventFilter, EventState, OutboxEntry, StoreResult};
+use oncebox_core::store::{CausedEvents, EventFilter, EventState, OutboxEntry, StoreResult};
 
 use super::left_behind::free_left_behind;
 use super::waiting::{self, HeldKey, behind};
@@ -29,6 +29,49 @@ pub(super) async fn events(store: &MongoStore, filter: &EventFilter) -> StoreRes
     let found = entries(&mut txn, filter).await.context(doing);
     txn.rollback().await;
     found
+}
+
+/// How many events of a message are shown.
+const MAX_CAUSED: u32 = 1000;
+
+/// The events that a message caused, among the newest.
+pub(super) async fn events_caused_by(
+    store: &MongoStore,
+    message_id: &str,
+    newest: u32,
+) -> StoreResult<CausedEvents> {
+    let doing = "reading the outbox";
+    let mut txn = store.begin_aside().await?;
+    let found = caused(&mut txn, message_id, newest).await.context(doing);
+    txn.rollback().await;
+    found
+}
+
+async fn caused(tx: &mut MongoTx, message_id: &str, newest: u32) -> Result<CausedEvents> {
+    let (first, last) = (end(tx, 1).await?, end(tx, -1).await?);
+    let after = last.unwrap_or_default().saturating_sub(newest.into());
+    let pipeline = vec![
+        doc! { "$match": { "_id": { "$gt": after }, "causation_id": { "$eq": message_id } } },
+        doc! { "$sort": { "_id": 1 } },
+        doc! { "$limit": i64::from(MAX_CAUSED) },
+        doc! { "$project": { "_id": 1 } },
+    ];
+    let found: Vec<Document> = fetch(tx, pipeline).await?;
+    let seqs: Vec<i64> = found.iter().filter_map(|event| whole(event.get("_id"))).collect();
+    let events = if seqs.is_empty() {
+        Vec::new()
+    } else {
+        entries(tx, &EventFilter { seqs, limit: MAX_CAUSED, ..EventFilter::default() }).await?
+    };
+    Ok(CausedEvents { events, looked_at_all: first.is_none_or(|first| first > after) })
+}
+
+/// The first place in the outbox that is in use, or the last.
+async fn end(tx: &mut MongoTx, order: i32) -> Result<Option<i64>> {
+    let pipeline =
+        vec![doc! { "$sort": { "_id": order } }, doc! { "$limit": 1 }, doc! { "$project": { "_id": 1 } }];
+    let found: Vec<Document> = fetch(tx, pipeline).await?;
+    Ok(found.first().and_then(|event| whole(event.get("_id"))))
 }
 
 async fn entries(tx: &mut MongoTx, filter: &EventFilter) -> Result<Vec<OutboxEntry>> {

@@ -23,7 +23,9 @@ const DOING: &str = "looking for events that wait for nobody";
 /// Finds events that wait for one that is gone, and lets them go on.
 pub(super) async fn free_left_behind(store: &MongoStore) -> StoreResult<()> {
     let topics = store
-        .patiently(DOING, async { read::topics(&store.inner.aside, &[HELD]).await.context(DOING) })
+        .patiently(DOING, async {
+            read::topics(&store.inner.aside, &[HELD], "", read::MAX_TOPICS).await.context(DOING)
+        })
         .await?;
     for at in topics {
         let mut after = Some(Bson::Null);

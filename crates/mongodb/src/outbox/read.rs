@@ -13,7 +13,7 @@ use mongodb::bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::error::Result;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::check_topic;
-use oncebox_core::store::{StoreResult, StoredEvent, headers_json};
+use oncebox_core::store::{Ready, StoreResult, StoredEvent, headers_json};
 use uuid::Uuid;
 
 use super::{HELD, ONE_ANSWER, OUTBOX, PARKED, READY, change, numbers, shard, shard_list, union, waiting};
@@ -23,17 +23,29 @@ use crate::rerun::rerun;
 use crate::store::{MongoStore, server_now};
 use crate::tx::MongoTx;
 
-/// More topics than this are not looked at in one go, and so many in one command.
-const MAX_TOPICS: i64 = 1000;
+/// More topics than this are not looked at in one go by those who look only once, and so many in one command.
+pub(super) const MAX_TOPICS: u16 = 1000;
 const COMMAND_TOPICS: usize = 100;
 
 /// The topics and shards that have something to publish now.
-pub(super) async fn ready(store: &MongoStore, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
+pub(super) async fn ready_from(
+    store: &MongoStore,
+    shards: &[u16],
+    from: &str,
+    most: u16,
+) -> StoreResult<Ready> {
     let doing = "looking for events";
     if shards.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Ready::default());
     }
-    let states = topics(&store.inner.messages, &[READY, HELD]).await.context(doing)?;
+    // One more, so that the last one is another than the first.
+    let looked_at = most.saturating_add(1);
+    let states = topics(&store.inner.messages, &[READY, HELD], from, looked_at).await.context(doing)?;
+    let cut = |state: &str| {
+        let of_state = states.iter().filter(|at| at.state == state);
+        (of_state.clone().count() == usize::from(looked_at)).then(|| of_state.map(|at| &at.topic).max())?
+    };
+    let more_from = cut(READY).into_iter().chain(cut(HELD)).min().cloned();
     let parts: Vec<_> = states.iter().map(|at| shards_with_events(at, shards)).collect();
     let mut ready = Vec::new();
     for part in parts.chunks(COMMAND_TOPICS) {
@@ -46,7 +58,7 @@ pub(super) async fn ready(store: &MongoStore, shards: &[u16]) -> StoreResult<Vec
     }
     ready.sort_unstable();
     ready.dedup();
-    Ok(ready)
+    Ok(Ready { places: ready, more_from })
 }
 
 /// A topic that has events in this state.
@@ -56,13 +68,19 @@ pub(super) struct InState {
     pub(super) topic: String,
 }
 
-/// The server goes from one topic to the next along the index, however many events there are.
-pub(super) async fn topics(database: &Database, states: &[&'static str]) -> Result<Vec<InState>> {
+/// The server goes from one topic to the next along the index, however many events there are. The first ones, from a topic on.
+pub(super) async fn topics(
+    database: &Database,
+    states: &[&'static str],
+    from: &str,
+    most: u16,
+) -> Result<Vec<InState>> {
     let of_state = |state: &&str| {
         vec![
-            doc! { "$match": { "state": *state } },
+            doc! { "$match": { "state": *state, "topic": { "$gte": from } } },
             doc! { "$group": { "_id": "$topic" } },
-            doc! { "$limit": MAX_TOPICS },
+            doc! { "$sort": { "_id": 1 } },
+            doc! { "$limit": i64::from(most) },
             doc! { "$project": { "state": *state } },
         ]
     };

@@ -102,7 +102,7 @@ fn age() -> Document {
 
 /// The age of the oldest of those that come first in their topic and shard.
 async fn oldest_ready(store: &MongoStore) -> Result<Option<i64>> {
-    let topics = read::topics(&store.inner.aside, &[READY]).await?;
+    let topics = read::topics(&store.inner.aside, &[READY], "", read::MAX_TOPICS).await?;
     let mut oldest = None;
     for part in topics.chunks(COMMAND_TOPICS) {
         let firsts = part.iter().map(|at| {

@@ -111,6 +111,6 @@ async fn a_newer_schema_is_told() -> Verdict {
     let at = database().await;
     at.database().await.collection::<Document>("oncebox_migrations").insert_one(doc! { "_id": 99 }).await?;
     let findings = at.store().check(4 << 20).await?;
-    assert_eq!(of(&findings, "schema").map(|finding| finding.level), Some(FindingLevel::Warning));
+    assert_eq!(of(&findings, "schema").map(|finding| finding.level), Some(FindingLevel::Error));
     Ok(())
 }

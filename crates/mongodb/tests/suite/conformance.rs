@@ -117,6 +117,12 @@ impl<const ADOPTED: bool> Subject for Subjected<ADOPTED> {
         Ok(())
     }
 
+    async fn forget_groups(&self) -> Result<(), BoxError> {
+        let letters = self.database().await.collection::<Document>("oncebox_dead");
+        letters.update_many(doc! {}, doc! { "$unset": { "error_group": "" } }).await?;
+        Ok(())
+    }
+
     async fn expire_purger(&self) -> Result<(), BoxError> {
         let purge = self.database().await.collection::<Document>("oncebox_purge");
         let over = vec![doc! { "$set": { "leased_until": { "$subtract": ["$$NOW", 1000] } } }];

@@ -3,7 +3,7 @@
 use futures_util::TryStreamExt;
 use mongodb::Database;
 use mongodb::bson::{Bson, DateTime, Document, doc};
-use oncebox_core::error::{BoxError, Outcome, describe};
+use oncebox_core::error::{BoxError, Outcome, describe, describe_whole};
 use oncebox_core::inbox::{Apply, Failure};
 use oncebox_core::message::{Message, Record};
 use oncebox_core::names::{MessageId, Tenant};
@@ -74,7 +74,7 @@ impl Shop {
             let Err(failure) = self.apply(handler, &messages[part.clone()]).await else { continue };
             if part.len() == 1 {
                 let id = messages[part.start].id().as_str().to_owned();
-                failed.push((id, describe(failure.error.as_ref())));
+                failed.push((id, describe_whole(failure.error.as_ref())));
                 continue;
             }
             let cuts = match failure.at.map(|at| part.start + at) {

@@ -12,6 +12,7 @@ use oncebox_core::store::{
     Deliveries, ErrorClass, EventFilter, EventState, HeldEvent, Outbox, OutboxAdmin, Status, Store,
 };
 use oncebox_mongodb::{MongoStore, MongoTx};
+use oncebox_testkit::conformance::ready;
 use oncebox_testkit::{FakeSink, drain};
 
 use super::by_hand::{HOUR, HandRelay, MANY, draw, emit, every, insert, outbox, plain, text};
@@ -184,7 +185,7 @@ async fn documents_that_are_no_events_are_parked() {
     assert_eq!(errors.len(), 5);
     assert!(errors.iter().zip(expected).all(|(error, part)| error.contains(part)), "{errors:?}");
     relay.publish(good).await;
-    assert!(store.ready(&relay.shards()).await.unwrap().is_empty());
+    assert!(ready(&store, &relay.shards()).await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +199,7 @@ async fn many_topics_are_all_found() {
         topics.iter().flat_map(|topic| keys.clone().map(|key| (topic.clone(), key, String::new()))),
     )
     .await;
-    let ready = store.ready(&(0..16).collect::<Vec<_>>()).await.unwrap();
+    let ready = ready(&store, &(0..16).collect::<Vec<_>>()).await.unwrap();
     let mut found: Vec<&str> = ready.iter().map(|(topic, _)| topic.as_str()).collect();
     assert_eq!(found.len(), 500);
     found.dedup();
@@ -287,7 +288,7 @@ async fn the_server_goes_along_the_indexes() {
 
     let beside = temporary.database().await;
     beside.run_command(doc! { "profile": 2 }).await.unwrap();
-    assert!(!store.ready(&relay.shards()).await.unwrap().is_empty());
+    assert!(!ready(&store, &relay.shards()).await.unwrap().is_empty());
     assert_eq!(relay.texts("few").await, ["1", "2", "3"]);
     assert_eq!(relay.texts("stuck").await, ["free"]);
     let ten = BatchBounds { messages: 10, ..MANY };

@@ -8,6 +8,7 @@ use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::store::{Deliveries, ErrorClass, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, StoreResult};
 use oncebox_mongodb::{MongoStore, MongoTx, TemporaryMongo};
+use oncebox_testkit::conformance::ready;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -186,7 +187,7 @@ async fn who_goes_and_who_is_put_behind_find_each_other() {
         reading.await.unwrap();
         let found = outbox(&store).find_one(doc! { "_id": seqs[1] }).await.unwrap().unwrap();
         put_behind += usize::from(found.get_str("state").unwrap() == "held");
-        assert!(!store.ready(&relay.shards()).await.unwrap().is_empty(), "nobody has to look by chance");
+        assert!(!ready(&store, &relay.shards()).await.unwrap().is_empty(), "nobody has to look by chance");
         assert_eq!(relay.texts("t").await, ["next"]);
         store.drop_events(&every()).await.unwrap();
     }
@@ -259,9 +260,9 @@ async fn what_an_operator_leaves_behind_waits_for_the_housekeeping_and_is_not_ov
     relay.hold(seqs[1], HOUR).await;
     assert!(relay.next("t").await.is_empty());
     outbox(&store).delete_many(doc! { "_id": { "$in": [seqs[0], seqs[1]] } }).await.unwrap();
-    assert!(store.ready(&relay.shards()).await.unwrap().is_empty());
+    assert!(ready(&store, &relay.shards()).await.unwrap().is_empty());
     store.purge_published(HOUR).await.unwrap();
-    assert_eq!(store.ready(&relay.shards()).await.unwrap().len(), 1);
+    assert_eq!(ready(&store, &relay.shards()).await.unwrap().len(), 1);
     assert_eq!(relay.texts("t").await, ["3", "4"]);
 
     // Without the housekeeping a later event of the key brings them along.
@@ -360,7 +361,7 @@ async fn many_waiting_events_do_not_stand_in_the_way() {
     }
     relay.publish(last).await;
     assert!(relay.next("t").await.is_empty());
-    assert!(store.ready(&relay.shards()).await.unwrap().is_empty());
+    assert!(ready(&store, &relay.shards()).await.unwrap().is_empty());
     relay.publish(seqs).await;
     let expected: Vec<String> = (0..WAITING).map(|n| n.to_string()).collect();
     assert!(publish_all(&relay, "t").await == expected, "all of them, in order");
@@ -381,7 +382,7 @@ async fn more_due_keys_than_one_batch_takes_are_all_published() {
     let held = firsts.map(|seq| HeldEvent { seq, delay: HOUR, error: Some(format!("no {seq}")) }).collect();
     relay.record_deliveries(Deliveries { held, ..Deliveries::default() }).await;
     assert!(relay.next("t").await.is_empty());
-    assert!(store.ready(&relay.shards()).await.unwrap().is_empty());
+    assert!(ready(&store, &relay.shards()).await.unwrap().is_empty());
     let end = DateTime::from_millis(253_402_300_799_999);
     let due = vec![doc! { "$set": { "held_until": "$$NOW" } }];
     outbox(&store).update_many(doc! { "held_until": { "$lt": end } }, due).await.unwrap();

@@ -6,11 +6,11 @@
 //! round finds at least one more, or the row is one that the table only takes for ours.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{
-    AdoptedBatch, AdoptedRow, Claim, ErrorClass, Met, Refused, StoreError, StoreResult, StoredId,
+    AdoptedBatch, AdoptedRow, Claim, ErrorClass, FoundReceipt, Met, Refused, StoreError, StoreResult,
+    StoredId,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
@@ -20,7 +20,7 @@ use super::{Adopted, Table};
 use crate::claim::MAX_MESSAGE_BYTES;
 use crate::classify::{Context, number_of};
 use crate::store::MysqlStore;
-use crate::txn::{MysqlTxn, Trace};
+use crate::txn::MysqlTxn;
 
 const DOING: &str = "claiming receipts";
 /// A unique key has this value already.
@@ -57,10 +57,7 @@ pub(crate) async fn claim(
     if claims.is_empty() {
         return Ok((Vec::new(), Vec::new()));
     }
-    let (table, found) = claim_by(store, adopted, txn, consumer, claims, Reading::Plain).await?;
-    if !found.written.is_empty() {
-        txn.leaves(Trace::Adopted { table, consumer: consumer.clone(), rows: found.written });
-    }
+    let found = claim_by(store, adopted, txn, consumer, claims, Reading::Plain).await?;
     Ok((found.fresh, found.refused))
 }
 
@@ -79,7 +76,7 @@ pub(crate) async fn claim_within(
     if claims.is_empty() {
         return Ok(Vec::new());
     }
-    let (_, found) = claim_by(store, adopted, conn, consumer, claims, Reading::Locking).await?;
+    let found = claim_by(store, adopted, conn, consumer, claims, Reading::Locking).await?;
     match found.refused.first() {
         Some(Refused { at, why }) => Err(refused(format!("message {:?}: {why}", claims[*at].message_id))),
         None => Ok(found.fresh),
@@ -90,8 +87,6 @@ pub(crate) async fn claim_within(
 struct Found {
     fresh: Vec<bool>,
     refused: Vec<Refused>,
-    /// Ids and tenants of the receipts that were written.
-    written: HashSet<(StoredId, String)>,
 }
 
 async fn claim_by(
@@ -101,13 +96,13 @@ async fn claim_by(
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
     reading: Reading,
-) -> StoreResult<(Arc<Table>, Found)> {
+) -> StoreResult<Found> {
     adopted.ensure_only(consumer)?;
     let table = adopted.table(store).await?;
     adopted.ensure_holds(&table, consumer)?;
     match claim_in(&table, conn, consumer, claims, reading).await {
         Err(error) => Err(adopted.look_again_after(store, error).await),
-        Ok(found) => Ok((table, found)),
+        Ok(found) => Ok(found),
     }
 }
 
@@ -159,7 +154,7 @@ async fn claim_in(
     }
     let changed = |why| StoreError::new(ErrorClass::Environment, DOING, why);
     let (fresh, refused) = batch.answer(&table.adopt, &written, &met).map_err(changed)?;
-    Ok(Found { fresh, refused, written })
+    Ok(Found { fresh, refused })
 }
 
 /// Places of rows that fit into one message.
@@ -204,29 +199,6 @@ fn by_id(found: &[MySqlRow]) -> sqlx::Result<HashMap<Vec<u8>, Vec<Receipt>>> {
         receipts.entry(receipt.0.clone()).or_insert_with(Vec::new).push(receipt);
     }
     Ok(receipts)
-}
-
-impl Table {
-    /// The statement that reads these receipts.
-    pub(crate) fn ask_for(&self, consumer: &ConsumerName, rows: &HashSet<(StoredId, String)>) -> String {
-        let rows: Vec<_> = rows.iter().map(|(id, tenant)| (id, tenant.as_str())).collect();
-        self.statements.known(consumer, &rows, "")
-    }
-
-    /// Whether all of them are in its answer.
-    pub(crate) fn has_all(
-        &self,
-        consumer: &ConsumerName,
-        rows: &HashSet<(StoredId, String)>,
-        answer: &[MySqlRow],
-    ) -> bool {
-        by_id(answer).is_ok_and(|found| {
-            rows.iter().all(|(id, tenant)| {
-                let receipts = found.get(&stored_bytes(id)).map_or(&[][..], Vec::as_slice);
-                receipts.iter().any(|receipt| is_of(receipt, consumer, id, tenant))
-            })
-        })
-    }
 }
 
 /// Leaves those that have no receipt.
@@ -286,6 +258,33 @@ async fn remove_others(
         }
     }
     Ok(())
+}
+
+/// The receipt of a message, if the table has it.
+pub(crate) async fn find_receipt(
+    store: &MysqlStore,
+    adopted: &Adopted,
+    consumer: &ConsumerName,
+    claim: Claim<'_>,
+) -> StoreResult<Option<FoundReceipt>> {
+    let doing = "looking for a receipt";
+    adopted.ensure_only(consumer)?;
+    let table = adopted.table(store).await?;
+    let claims = [claim];
+    let batch = AdoptedBatch::new(&table.adopt, table.id, &[], &claims);
+    // What the table cannot hold it does not have.
+    let Some(row) = batch.rows.first() else { return Ok(None) };
+    let mut txn = store.begin_in_utc().await?;
+    let look = table.statements.dated(consumer, row);
+    let found = sqlx::raw_sql(AssertSqlSafe(look)).fetch_all(&mut *txn).await.context_of_values(doing)?;
+    txn.rollback().await;
+    for one in &found {
+        let is_own = is_of(&receipt(one).context(doing)?, consumer, &row.id, row.claim.tenant);
+        if is_own {
+            return Ok(Some(FoundReceipt { processed_at_ms: one.try_get(3).context(doing)? }));
+        }
+    }
+    Ok(None)
 }
 
 /// Writes a receipt, or makes the one that exists as young as a new one.

@@ -136,6 +136,16 @@ impl Statements {
         sql
     }
 
+    /// The receipts that may be the one of this message, and when they were written: in a session that reads times in UTC.
+    pub(super) fn dated(&self, consumer: &ConsumerName, row: &AdoptedRow<'_>) -> String {
+        let time = self.time.as_deref().map_or_else(
+            || "CAST(NULL AS SIGNED)".to_owned(),
+            |time| format!("TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', {time}) DIV 1000"),
+        );
+        let (names, meets) = (self.names(), self.meets(consumer, row));
+        format!("SELECT {names}, {time} FROM {}{} WHERE {meets}", self.table, self.by_key)
+    }
+
     /// Makes the receipt of a message young, if it is exactly that one's.
     pub(super) fn renew(&self, consumer: &ConsumerName, row: &AdoptedRow<'_>) -> Option<String> {
         let (time, now) = (self.time.as_deref()?, self.later_now());

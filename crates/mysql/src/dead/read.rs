@@ -5,8 +5,8 @@ use oncebox_core::message::Record;
 use oncebox_core::names::Tenant;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    DeadFilter, DeadLetter, DeadSummary, ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult,
-    StoredDeadLetter, headers_json,
+    DeadFilter, DeadLetter, DeadSummary, ErrorClass, LetterContent, LetterEdit, MAX_SUMMARY_BYTES,
+    StoreError, StoreResult, StoredDeadLetter, headers_json,
 };
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -14,6 +14,7 @@ use sqlx::mysql::MySqlRow;
 use super::hash;
 use crate::classify::Context;
 use crate::quote::{push_bytes, push_text};
+use crate::time::LAST_MS;
 
 /// The columns that [`stored`] reads.
 macro_rules! letter_columns {
@@ -22,7 +23,9 @@ macro_rules! letter_columns {
             "number, consumer, tenant, message_id, topic, `partition`, `offset`, log, `key`, payload, headers, timestamp_ms, \
              error, attempts, ",
             $crate::time::in_ms!("failed_at"),
-            " AS failed_at_ms"
+            " AS failed_at_ms, edits, edited_by, ",
+            $crate::time::in_ms!("edited_at"),
+            " AS edited_at_ms, original_key, original_payload, original_headers"
         )
     };
 }
@@ -35,7 +38,7 @@ macro_rules! summary_columns {
             "number, consumer, tenant, message_id, topic, `partition`, `offset`, LEFT(`key`, 256) AS `key`, \
              OCTET_LENGTH(payload) AS payload_bytes, LEFT(error, 256) AS error, attempts, ",
             $crate::time::in_ms!("failed_at"),
-            " AS failed_at_ms"
+            " AS failed_at_ms, edits IS NOT NULL AS edited"
         )
     };
 }
@@ -70,7 +73,27 @@ pub(super) fn matching(filter: &DeadFilter) -> String {
         sql.push_str(" AND key_hash = ");
         push_bytes(&mut sql, &hash(key));
     }
-    sql.push_str(&format!(" ORDER BY number LIMIT {}", filter.limit));
+    if let Some(group) = &filter.group {
+        sql.push_str(" AND error_group = ");
+        push_text(&mut sql, group);
+    }
+    if let Some(text) = &filter.error {
+        sql.push_str(" AND LOCATE(");
+        push_text(&mut sql, text);
+        sql.push_str(", error) > 0");
+    }
+    for (comparison, ms) in [(">=", filter.failed_from_ms), ("<", filter.failed_until_ms)] {
+        if let Some(ms) = ms {
+            let ms = ms.clamp(0, LAST_MS);
+            let time = format!("TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {ms} * 1000 MICROSECOND");
+            sql.push_str(&format!(" AND failed_at {comparison} {time}"));
+        }
+    }
+    if let Some(before) = filter.before {
+        sql.push_str(&format!(" AND number < {before}"));
+    }
+    let order = if filter.newest_first { "number DESC" } else { "number" };
+    sql.push_str(&format!(" ORDER BY {order} LIMIT {}", filter.limit));
     sql
 }
 
@@ -84,6 +107,7 @@ pub(super) fn stored(row: &MySqlRow) -> StoreResult<StoredDeadLetter> {
     let headers: String = row.try_get("headers").context("reading a dead letter")?;
     let headers = headers_json::from_pairs(&headers)
         .ok_or_else(|| broken("its headers are not [[name, value], …]".into()))?;
+    let edit = edit(row).context("reading a dead letter")?;
     let columns = || -> sqlx::Result<StoredDeadLetter> {
         let message_id: String = row.try_get("message_id")?;
         let topic: String = row.try_get("topic")?;
@@ -106,9 +130,26 @@ pub(super) fn stored(row: &MySqlRow) -> StoreResult<StoredDeadLetter> {
                 attempts: attempts.unsigned_abs(),
             },
             failed_at_ms: row.try_get("failed_at_ms")?,
+            edit,
         })
     };
     columns().context("reading a dead letter")
+}
+
+/// What somebody has changed.
+fn edit(row: &MySqlRow) -> sqlx::Result<Option<LetterEdit>> {
+    let Some(times) = row.try_get::<Option<i32>, _>("edits")? else { return Ok(None) };
+    let headers: Option<String> = row.try_get("original_headers")?;
+    Ok(Some(LetterEdit {
+        by: row.try_get::<Option<String>, _>("edited_by")?.unwrap_or_default(),
+        at_ms: row.try_get::<Option<i64>, _>("edited_at_ms")?.unwrap_or_default(),
+        times: times.unsigned_abs(),
+        original: LetterContent {
+            key: row.try_get::<Option<Vec<u8>>, _>("original_key")?.map(Bytes::from),
+            payload: row.try_get::<Option<Vec<u8>>, _>("original_payload")?.map(Bytes::from),
+            headers: headers.and_then(|text| headers_json::from_pairs(&text)).unwrap_or_default(),
+        },
+    }))
 }
 
 /// A line of the list from its row.
@@ -127,5 +168,6 @@ pub(super) fn summary(row: &MySqlRow) -> sqlx::Result<DeadSummary> {
         error: row.try_get("error")?,
         attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
         failed_at_ms: row.try_get("failed_at_ms")?,
+        edited: row.try_get("edited")?,
     })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox_core::outbox::events_committed;
-use oncebox_core::store::{EventFilter, EventState, OutboxEntry, StoreResult};
+use oncebox_core::store::{CausedEvents, EventFilter, EventState, OutboxEntry, StoreResult};
 use sqlx::{MySqlConnection, Row};
 
 use super::left_behind::free_left_behind;
@@ -58,6 +58,34 @@ pub(super) async fn events(store: &MysqlStore, filter: &EventFilter) -> StoreRes
     let rows = fetch(&mut txn, format!("{LIST}{}", matching(filter, ""))).await.context(doing)?;
     txn.rollback().await;
     rows.iter().map(read::entry).collect::<sqlx::Result<_>>().context(doing)
+}
+
+/// How many events of a message are shown.
+const MAX_CAUSED: usize = 1000;
+
+/// The events that a message caused, among the newest.
+pub(super) async fn events_caused_by(
+    store: &MysqlStore,
+    message_id: &str,
+    newest: u32,
+) -> StoreResult<CausedEvents> {
+    let doing = "reading the outbox";
+    let mut txn = store.begin_aside().await?;
+    let ends = "SELECT MIN(seq), MAX(seq) FROM oncebox_outbox".to_owned();
+    let ends = fetch(&mut txn, ends).await.context(doing)?;
+    let end = |nth: usize| ends.first().map(|row| row.try_get::<Option<i64>, _>(nth)).transpose();
+    let (first, last) = (end(0).context(doing)?.flatten(), end(1).context(doing)?.flatten());
+    let after = last.unwrap_or_default().saturating_sub(newest.into());
+    // Byte for byte: for the first comparison, blanks at the end are no difference.
+    let sql = format!(
+        "{LIST} WHERE o.seq > {after} AND o.causation_id = {id} AND CAST(o.causation_id AS BINARY) = CAST({id} AS BINARY) \
+         ORDER BY o.seq LIMIT {MAX_CAUSED}",
+        id = text(message_id)
+    );
+    let rows = fetch(&mut txn, sql).await.context(doing)?;
+    txn.rollback().await;
+    let events = rows.iter().map(read::entry).collect::<sqlx::Result<_>>().context(doing)?;
+    Ok(CausedEvents { events, looked_at_all: first.is_none_or(|first| first > after) })
 }
 
 /// Parked, or held beyond now and not for its time.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::check_topic;
-use oncebox_core::store::{EventState, OutboxEntry, StoreResult, StoredEvent, headers_json};
+use oncebox_core::store::{EventState, OutboxEntry, Ready, StoreResult, StoredEvent, headers_json};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row};
 use uuid::Uuid;
@@ -32,23 +32,26 @@ macro_rules! event_columns {
 }
 pub(super) use event_columns;
 
-/// More topics of a shard than this are not looked at in one go.
-const MAX_TOPICS: usize = 256;
-
 /// The topics and shards that have something to publish now.
-pub(super) async fn ready(store: &MysqlStore, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
+pub(super) async fn ready_from(
+    store: &MysqlStore,
+    shards: &[u16],
+    from: &str,
+    most: u16,
+) -> StoreResult<Ready> {
     let doing = "looking for events";
     if shards.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Ready::default());
     }
     let mut txn = store.begin().await?;
-    let mut found = topics(&mut txn, shards, next_ready).await.context(doing)?;
-    found.extend(topics(&mut txn, shards, next_due).await.context(doing)?);
+    let (mut found, cut) = topics(&mut txn, shards, from, most, next_ready).await.context(doing)?;
+    let (held, held_cut) = topics(&mut txn, shards, from, most, next_due).await.context(doing)?;
     txn.rollback().await;
-    let mut ready: Vec<_> = found.into_iter().filter(|at| at.now).map(|at| (at.topic, at.shard)).collect();
-    ready.sort_unstable();
-    ready.dedup();
-    Ok(ready)
+    found.extend(held);
+    let mut places: Vec<_> = found.into_iter().filter(|at| at.now).map(|at| (at.topic, at.shard)).collect();
+    places.sort_unstable();
+    places.dedup();
+    Ok(Ready { places, more_from: cut.into_iter().chain(held_cut).min() })
 }
 
 /// A topic in a shard that an index knows, and whether it has something to publish now.
@@ -60,18 +63,24 @@ pub(super) struct At {
 
 /// Walks along an index from one topic to the next, in all shards at once: as long as there are topics, however many events
 /// there are. The server would not: only MySQL knows how to skip, and neither does where the places come from another row.
+/// Ends after so many topics of a shard, and also says at which topic then.
 pub(super) async fn topics(
     conn: &mut MySqlConnection,
     shards: &[u16],
-    next: fn(u16, &str) -> String,
-) -> sqlx::Result<Vec<At>> {
+    from: &str,
+    most: u16,
+    next: fn(u16, &str, &str) -> String,
+) -> sqlx::Result<(Vec<At>, Option<String>)> {
     let mut found = Vec::new();
-    let mut places: Vec<(u16, String)> = shards.iter().map(|shard| (*shard, String::new())).collect();
-    for _ in 0..MAX_TOPICS {
+    let mut places: Vec<(u16, String)> = shards.iter().map(|shard| (*shard, from.to_owned())).collect();
+    let mut is_behind = ">=";
+    // One more, so that the last one is another than the first.
+    for _ in 0..=most {
         if places.is_empty() {
             break;
         }
-        let parts: Vec<String> = places.iter().map(|(shard, topic)| next(*shard, topic)).collect();
+        let parts: Vec<String> = places.iter().map(|(shard, topic)| next(*shard, is_behind, topic)).collect();
+        is_behind = ">";
         places.clear();
         for row in fetch(conn, parts.join(" UNION ALL ")).await? {
             let at = At {
@@ -83,24 +92,24 @@ pub(super) async fn topics(
             found.push(at);
         }
     }
-    Ok(found)
+    Ok((found, places.into_iter().map(|(_, topic)| topic).min()))
 }
 
 /// The next topic of a shard with a ready event.
-pub(super) fn next_ready(shard: u16, after: &str) -> String {
+pub(super) fn next_ready(shard: u16, is_behind: &str, topic: &str) -> String {
     format!(
         "(SELECT {shard}, topic, 1 FROM oncebox_outbox FORCE INDEX (oncebox_outbox_ready) \
-         WHERE ready_shard = {shard} AND topic > {} ORDER BY topic LIMIT 1)",
-        text(after)
+         WHERE ready_shard = {shard} AND topic {is_behind} {} ORDER BY topic LIMIT 1)",
+        text(topic)
     )
 }
 
 /// The next topic of a shard with a held event. The first one is the one that is due first.
-fn next_due(shard: u16, after: &str) -> String {
+fn next_due(shard: u16, is_behind: &str, topic: &str) -> String {
     format!(
         "(SELECT {shard}, topic, held_until <= UTC_TIMESTAMP(6) FROM oncebox_outbox FORCE INDEX (oncebox_outbox_due) \
-         WHERE held_shard = {shard} AND topic > {} ORDER BY topic, held_until LIMIT 1)",
-        text(after)
+         WHERE held_shard = {shard} AND topic {is_behind} {} ORDER BY topic, held_until LIMIT 1)",
+        text(topic)
     )
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::store::{OutboxStatus, SHARDS, ShardStatus};
+use oncebox_core::store::{OutboxStatus, READY_TOPICS, SHARDS, ShardStatus};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row};
 
@@ -66,7 +66,7 @@ pub(crate) async fn status(
 /// The age of the oldest of those that come first in their topic and shard.
 async fn oldest_ready(conn: &mut MySqlConnection) -> sqlx::Result<Option<i64>> {
     let all: Vec<u16> = (0..SHARDS).collect();
-    let places = read::topics(conn, &all, read::next_ready).await?;
+    let (places, _) = read::topics(conn, &all, "", READY_TOPICS, read::next_ready).await?;
     let mut oldest = None;
     for part in places.chunks(STATEMENT_PARTS) {
         let firsts: Vec<String> = part.iter().map(age_of_first).collect();

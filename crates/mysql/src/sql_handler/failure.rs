@@ -3,35 +3,13 @@
 //! While statements run, variables of the session say where they are: they outlive the error, and no handler of conditions has to
 //! be declared for it.
 
-use std::error::Error;
-use std::fmt;
-
-use oncebox_core::error::{BoxError, reject};
+use oncebox_core::error::{WithValues, Wording, reject};
 use oncebox_core::inbox::Failure;
 use oncebox_sql::{RowRule, Step};
 use sqlx::{MySqlConnection, Row};
 
 use super::events::forget_cause;
-use crate::classify::number_of;
-
-/// A statement of a handler that the database refused.
-#[derive(Debug)]
-struct StatementFailed {
-    text: String,
-    source: sqlx::Error,
-}
-
-impl fmt::Display for StatementFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Error for StatementFailed {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
-    }
-}
+use crate::wording::of_driver;
 
 /// What there is to say about each statement.
 #[derive(Debug)]
@@ -97,15 +75,8 @@ pub(super) fn failure(sources: &Sources, messages: usize, place: &Place, error: 
         let error = reject(format!("statement {number} touched {rows} rows, expected {rule}: {source}"));
         return Failure { at, error };
     }
-    let text = format!("statement {number}: {}: {source}", readable(&error));
-    let error: BoxError = Box::new(StatementFailed { text, source: error });
-    Failure { at, error }
-}
-
-/// The server's message and its number.
-pub(super) fn readable(error: &sqlx::Error) -> String {
-    match (error.as_database_error(), number_of(error)) {
-        (Some(database), Some(number)) => format!("{} ({number})", database.message()),
-        _ => error.to_string(),
-    }
+    let with_statement = |text| format!("statement {number}: {text}: {source}");
+    let Wording { whole, plain } = of_driver(&error);
+    let wording = Wording { whole: with_statement(whole), plain: with_statement(plain) };
+    Failure { at, error: WithValues::new(wording, error).into() }
 }

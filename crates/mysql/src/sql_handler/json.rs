@@ -33,10 +33,7 @@ pub(super) fn check(text: &str, levels: usize) -> Result<(), String> {
                 let end = bytes[at..].iter().position(|byte| !b"+-.0123456789eE".contains(byte));
                 let end = end.map_or(bytes.len(), |length| at + length);
                 if text[at..end].parse::<f64>().is_ok_and(f64::is_infinite) {
-                    return Err(format!(
-                        "the payload has a number that is too large: {:.40}",
-                        &text[at..end]
-                    ));
+                    return Err("the payload has a number that is too large".to_owned());
                 }
                 at = end;
                 continue;
@@ -89,7 +86,7 @@ mod tests {
             (r#"{"a": "\ud800"}"#, "surrogate"),
             (r#"{"a": "\ude00\ud83d"}"#, "surrogate"),
             (r#"["\ud83d\u0041"]"#, "surrogate"),
-            ("[1, -1e400]", "too large: -1e400"),
+            ("[1, -1e400]", "too large"),
             ("{", "not JSON"),
         ] {
             let error = check(bad, 31).unwrap_err();

@@ -7,8 +7,8 @@ use oncebox_sql::lexer::Kind;
 use oncebox_sql::{BadStatement, Param, PayloadKind, SqlHandlerError, Step};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row, SqlSafeStr, Statement};
 
-use super::failure::readable;
 use crate::classify::{Context, class_of_driver, number_of};
+use crate::wording::of_driver;
 
 /// This statement cannot be prepared, only run.
 const NOT_PREPARED: u16 = 1295;
@@ -79,7 +79,9 @@ async fn look_at(conn: &mut MySqlConnection, sql: &str) -> StoreResult<Result<bo
         Ok(statement) => Ok(Ok(!statement.columns().is_empty())),
         Err(error) if number_of(&error) == Some(NOT_PREPARED) => Ok(Ok(false)),
         Err(error) => match class_of_driver(&error) {
-            class @ (ErrorClass::Failed | ErrorClass::Environment) => Ok(Err((class, readable(&error)))),
+            class @ (ErrorClass::Failed | ErrorClass::Environment) => {
+                Ok(Err((class, of_driver(&error).whole)))
+            }
             class => Err(StoreError::new(class, "checking a handler's statements", error)),
         },
     }

@@ -15,6 +15,7 @@ use super::routine::{self, Made};
 use super::values::{Values, Wanted, to_json};
 use super::{events, server::Server};
 use crate::store::MysqlStore;
+use crate::wording::said;
 
 /// A handler that runs for every message, in a procedure.
 #[derive(Debug)]
@@ -84,7 +85,7 @@ impl Procedure {
     /// Notes that a call did not find it. Somebody has dropped it; no message is to blame, and the next try finds it again.
     pub(super) fn is_gone(&self, error: sqlx::Error) -> StoreError {
         self.is_missing.store(true, Ordering::Relaxed);
-        StoreError::new(ErrorClass::Transient, "calling a handler in SQL", error)
+        said(ErrorClass::Transient, "calling a handler in SQL", error)
     }
 
     pub(super) async fn apply(

@@ -3,12 +3,13 @@
 //! Its comment says on which day a handler was last prepared with it. One that nobody has prepared for a month is dropped by the
 //! next handler that is; a process that has run for longer makes its own again.
 
-use oncebox_core::store::{StoreError, StoreResult};
+use oncebox_core::store::StoreResult;
 use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 
 use crate::classify::{Context, class_of_own, number_of};
 use crate::quote::identifier;
 use crate::store::MysqlStore;
+use crate::wording::said;
 
 /// What the names of such procedures begin with.
 pub(super) const PREFIX: &str = "oncebox_each_";
@@ -42,7 +43,7 @@ pub(super) async fn make(store: &MysqlStore, name: &str, definition: &str) -> St
                 Ok(_) => {}
                 // Somebody was quicker; or an operator has made it, and this user may not look at it.
                 Err(error) if number_of(&error) == Some(EXISTS) || is_denied(&error) => {}
-                Err(error) => return Err(StoreError::new(class_of_own(&error), DOING, error)),
+                Err(error) => return Err(said(class_of_own(&error), DOING, error)),
             }
         }
     }
@@ -51,7 +52,7 @@ pub(super) async fn make(store: &MysqlStore, name: &str, definition: &str) -> St
     match sqlx::raw_sql(call).execute(&mut *txn).await {
         Ok(_) => Ok(Made::Ready),
         Err(error) if number_of(&error) == Some(MISSING) || is_denied(&error) => Ok(Made::Denied),
-        Err(error) => Err(StoreError::new(class_of_own(&error), DOING, error)),
+        Err(error) => Err(said(class_of_own(&error), DOING, error)),
     }
 }
 

@@ -1,46 +1,51 @@
 //! What a transaction leaves behind if it is committed. Many statements commit by themselves here, and the server does not say
 //! so: this is the only way to see it afterwards.
 
-use std::collections::HashSet;
-use std::fmt;
-use std::sync::Arc;
-
 use oncebox_core::inbox::ReceiptKey;
-use oncebox_core::names::ConsumerName;
-use oncebox_core::store::StoredId;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
+use uuid::Uuid;
 
-use crate::adopted::Table;
 use crate::claim::BATCH_NOW;
 use crate::quote::push_bytes;
 
 /// What is to be looked for.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) enum Trace {
     /// Nothing: no handler runs in the transaction, or all of its messages are copies.
     #[default]
     None,
     /// These receipts, with the time of the batch. Who else may have written them meanwhile has another one.
     Receipts(Vec<ReceiptKey>),
-    /// These receipts in an adopted table. Others may have written some of them meanwhile, but hardly all.
-    Adopted { table: Arc<Table>, consumer: ConsumerName, rows: HashSet<(StoredId, String)> },
+    /// A row of our own with this number, which the commit removes again. Receipts in an adopted table prove nothing: when a deadlock
+    /// ends the transaction, old code that waited for it writes them.
+    Mark(i64),
     /// The dead letter with this number is gone.
     Letter(i64),
 }
 
-impl fmt::Debug for Trace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "None",
-            Self::Receipts(_) => "Receipts",
-            Self::Adopted { .. } => "Adopted",
-            Self::Letter(_) => "Letter",
-        })
-    }
-}
+/// Attempts of no consumer, so that nobody else looks at the row.
+const MARKED: &str = "consumer = '' AND topic = '' AND `partition` = -1 AND `offset` =";
 
 impl Trace {
+    /// A mark of its own, and the statement that writes it.
+    pub(super) fn mark() -> (Self, String) {
+        let (_, random) = Uuid::now_v7().as_u64_pair();
+        let number = random.cast_signed();
+        let write = format!(
+            "INSERT INTO oncebox_attempt (consumer, topic, `partition`, `offset`, attempts) VALUES ('', '', -1, {number}, 0)"
+        );
+        (Self::Mark(number), write)
+    }
+
+    /// The statement that removes what is only there to be looked for.
+    pub(super) fn removal(&self) -> Option<String> {
+        match self {
+            Self::Mark(number) => Some(format!("DELETE FROM oncebox_attempt WHERE {MARKED} {number}")),
+            Self::None | Self::Receipts(_) | Self::Letter(_) => None,
+        }
+    }
+
     /// The statement that looks for it, on the connection that it was written on.
     pub(super) fn question(&self) -> Option<String> {
         match self {
@@ -58,7 +63,9 @@ impl Trace {
                 sql.push(')');
                 Some(sql)
             }
-            Self::Adopted { table, consumer, rows } => Some(table.ask_for(consumer, rows)),
+            Self::Mark(number) => {
+                Some(format!("SELECT COUNT(*) FROM oncebox_attempt WHERE {MARKED} {number}"))
+            }
             Self::Letter(number) => {
                 Some(format!("SELECT COUNT(*) FROM oncebox_dead WHERE number = {number}"))
             }
@@ -71,7 +78,7 @@ impl Trace {
         match self {
             Self::None => false,
             Self::Receipts(keys) => count() == i64::try_from(keys.len()).ok(),
-            Self::Adopted { table, consumer, rows } => table.has_all(consumer, rows, answer),
+            Self::Mark(_) => count() == Some(1),
             Self::Letter(_) => count() == Some(0),
         }
     }

@@ -65,6 +65,27 @@ async fn a_handler_that_changes_the_database_and_the_session_leaves_nothing_behi
 }
 
 #[tokio::test]
+async fn a_batch_reads_what_was_committed_meanwhile_whatever_the_servers_default_is() {
+    with_store(|store, url| async move {
+        execute(&url, "CREATE TABLE effects (id INT PRIMARY KEY)").await;
+        // The first transaction of a connection, and a later one.
+        for _ in 0..2 {
+            let mut claimed = store.claim(&consumer(), &claims(&["a"])).await.unwrap();
+            for seen in 0..3 {
+                // REPEATABLE READ, the default of both servers, would see none of them.
+                let count = "SELECT COUNT(*) FROM effects";
+                let count: i64 = sqlx::query_scalar(count).fetch_one(&mut *claimed.txn).await.unwrap();
+                assert_eq!(count, seen);
+                execute(&url, &format!("INSERT INTO effects VALUES ({seen})")).await;
+            }
+            store.rollback(claimed.txn).await;
+            execute(&url, "DELETE FROM effects").await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_bare_claim_sees_what_was_committed_after_its_snapshot() {
     with_store(|store, url| async move {
         // REPEATABLE READ is the default of both servers.

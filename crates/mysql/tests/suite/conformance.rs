@@ -88,6 +88,13 @@ impl<const ADOPTED: bool> Subject for Subjected<ADOPTED> {
         self.age("oncebox_position", "caught_up_at", consumer, by).await
     }
 
+    async fn forget_groups(&self) -> Result<(), BoxError> {
+        sqlx::raw_sql("UPDATE oncebox_dead SET error_group = NULL")
+            .execute(&mut self.beside().await?)
+            .await?;
+        Ok(())
+    }
+
     async fn expire_purger(&self) -> Result<(), BoxError> {
         let sql = "UPDATE oncebox_purge SET leased_until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND";
         sqlx::raw_sql(sql).execute(&mut self.beside().await?).await?;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use oncebox_core::outbox::{Emit, Event, Relay};
 use oncebox_core::store::{ErrorClass, EventFilter, EventState, Outbox, OutboxAdmin, Status, Store, Sweep};
 use oncebox_mysql::MysqlStore;
+use oncebox_testkit::conformance::ready;
 use oncebox_testkit::{FakeSink, drain};
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
@@ -349,7 +350,7 @@ async fn many_topics_are_all_found() {
         let rows: Vec<String> =
             topics.iter().map(|topic| format!("('{topic}', 'k'), ('{topic}', 'l')")).collect();
         execute(&url, &format!("INSERT INTO oncebox_outbox (topic, `key`) VALUES {}", rows.join(", "))).await;
-        let ready = store.ready(&(0..16).collect::<Vec<_>>()).await.unwrap();
+        let ready = ready(&store, &(0..16).collect::<Vec<_>>()).await.unwrap();
         let mut found: Vec<&str> = ready.iter().map(|(topic, _)| topic.as_str()).collect();
         found.dedup();
         assert_eq!(found, topics);

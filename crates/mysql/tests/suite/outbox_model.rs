@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use oncebox_core::store::{Deliveries, EventFilter, HeldEvent, Outbox, OutboxAdmin, ParkedEvent};
+use oncebox_core::store::{Deliveries, EventFilter, HeldEvent, OutboxAdmin, ParkedEvent};
 use oncebox_mysql::MysqlStore;
+use oncebox_testkit::conformance::ready;
 
 use super::by_hand::{HOUR, HandRelay, emit, every};
 use super::support::with_store;
@@ -115,7 +116,7 @@ async fn history(store: &MysqlStore, steps: usize) {
             _ => {
                 let batch: Vec<i64> = relay.next("t").await.iter().map(|event| event.seq).collect();
                 assert_eq!(batch, model.publishable(), "{model:?}");
-                let ready = store.ready(&relay.shards()).await.unwrap();
+                let ready = ready(store, &relay.shards()).await.unwrap();
                 assert_eq!(ready.is_empty(), batch.is_empty(), "{ready:?} {model:?}");
                 settle_randomly(&relay, &mut model, &batch).await;
             }

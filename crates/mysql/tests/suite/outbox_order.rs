@@ -5,6 +5,7 @@ use std::time::Duration;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::store::{Deliveries, ErrorClass, HeldEvent, Outbox, OutboxAdmin, ParkedEvent, StoreResult};
+use oncebox_testkit::conformance::ready;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -147,7 +148,7 @@ async fn who_goes_finds_the_one_behind_another_that_goes() {
         until_someone_waits(&url).await;
         commit(operator).await;
         publishing.await.unwrap();
-        assert!(!store.ready(&relay.shards()).await.unwrap().is_empty(), "nobody has to look by chance");
+        assert!(!ready(&store, &relay.shards()).await.unwrap().is_empty(), "nobody has to look by chance");
         assert_eq!(relay.texts("t").await, ["3"]);
     })
     .await;
@@ -162,9 +163,9 @@ async fn what_an_operator_leaves_behind_waits_for_the_housekeeping_and_is_not_ov
         relay.hold(seqs[1], HOUR).await;
         assert!(relay.next("t").await.is_empty());
         execute(&url, &format!("DELETE FROM oncebox_outbox WHERE seq IN ({}, {})", seqs[0], seqs[1])).await;
-        assert!(store.ready(&relay.shards()).await.unwrap().is_empty());
+        assert!(ready(&store, &relay.shards()).await.unwrap().is_empty());
         store.purge_published(HOUR).await.unwrap();
-        assert_eq!(store.ready(&relay.shards()).await.unwrap().len(), 1);
+        assert_eq!(ready(&store, &relay.shards()).await.unwrap().len(), 1);
         assert_eq!(relay.texts("t").await, ["3", "4"]);
 
         // Without the housekeeping a later event of the key brings them along.
@@ -271,7 +272,7 @@ async fn many_waiting_events_do_not_stand_in_the_way() {
         }
         relay.publish(last).await;
         assert!(relay.next("t").await.is_empty());
-        assert!(store.ready(&relay.shards()).await.unwrap().is_empty());
+        assert!(ready(&store, &relay.shards()).await.unwrap().is_empty());
         relay.publish(seqs).await;
         let expected: Vec<String> = (0..WAITING).map(|n| n.to_string()).collect();
         assert!(publish_all(&relay, "t").await == expected, "all of them, in order");
@@ -298,7 +299,7 @@ async fn more_due_keys_than_one_batch_takes_are_all_published() {
         let held = firsts.iter().map(|seq| HeldEvent { seq: *seq, delay: HOUR, error: Some(format!("no {seq}")) });
         relay.record_deliveries(Deliveries { held: held.collect(), ..Deliveries::default() }).await;
         assert!(relay.next("t").await.is_empty());
-        assert!(store.ready(&relay.shards()).await.unwrap().is_empty());
+        assert!(ready(&store, &relay.shards()).await.unwrap().is_empty());
         execute(
             &url,
             "UPDATE oncebox_outbox SET held_until = UTC_TIMESTAMP(6) WHERE held_until < '9999-12-31 23:59:59.999999'",

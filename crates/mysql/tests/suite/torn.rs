@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox::{BatchBounds, Inbox, Message, Replayed, Selector};
@@ -9,7 +10,7 @@ use oncebox_core::message::Record;
 use oncebox_core::store::{Adopt, ErrorClass, Positions, Store};
 use oncebox_mysql::MysqlStore;
 use oncebox_testkit::{Partition, eventually};
-use sqlx::{AssertSqlSafe, MySqlConnection};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
 use super::support::{claims, consumer, execute, number, position, with_database, with_store};
 
@@ -60,6 +61,7 @@ async fn a_handler_that_commits_is_found_out_however_the_transaction_ends() {
                     };
                     assert_eq!(class, expected, "{end}: {ended:?}");
                     assert_eq!(number(&url, "SELECT COUNT(*) FROM effect").await, 0, "{end}");
+                    assert_eq!(number(&url, "SELECT COUNT(*) FROM oncebox_attempt").await, 0, "{end}");
                     execute(
                         &url,
                         "DELETE FROM oncebox_inbox; DELETE FROM own_inbox; DROP TABLE IF EXISTS made",
@@ -81,6 +83,49 @@ async fn receipts_that_somebody_else_has_written_meanwhile_are_no_proof() {
         run(&mut claimed.txn, "ROLLBACK").await;
         assert_eq!(super::support::apply(&store, &["a"]).await, [true]);
         store.undo(claimed.txn).await.unwrap();
+    })
+    .await;
+}
+
+/// Old code that waits for the receipt of a batch gets it when a deadlock has ended the batch. That looks as if the batch had been
+/// committed.
+#[tokio::test]
+async fn a_receipt_that_old_code_has_written_after_a_deadlock_is_no_proof() {
+    with_store(|_, url| async move {
+        let articles: Vec<String> = (1..=100).map(|id| format!("({id}, 0)")).collect();
+        let tables = format!(
+            "CREATE TABLE own_inbox (message_id VARCHAR(200) PRIMARY KEY); CREATE TABLE stock (id INT PRIMARY KEY, n INT); \
+             INSERT INTO stock VALUES {}",
+            articles.join(", ")
+        );
+        execute(&url, &tables).await;
+        let adopt = Adopt::table("own_inbox", "message_id").unwrap();
+        let adopted = MysqlStore::builder(&url).adopt(adopt).connect().await.unwrap();
+        for commits in [false, true] {
+            let id = if commits { "a" } else { "b" };
+            let mut claimed = adopted.claim(&consumer(), &claims(&[id])).await.unwrap();
+            run(&mut claimed.txn, "UPDATE stock SET n = n + 1 WHERE id = 1").await;
+            // Whoever has changed less loses.
+            let mut old = MySqlConnection::connect(&url).await.unwrap();
+            run(&mut old, "START TRANSACTION; UPDATE stock SET n = n + 1 WHERE id > 1").await;
+            let applies = tokio::spawn(async move {
+                run(&mut old, &format!("INSERT INTO own_inbox VALUES ('{id}')")).await;
+                run(&mut old, "COMMIT").await;
+            });
+            // Each waits for the other, whoever comes first.
+            let lost = sqlx::raw_sql("UPDATE stock SET n = n + 1 WHERE id = 2").execute(&mut *claimed.txn).await;
+            assert_eq!(MysqlStore::classify(&lost.unwrap_err()), ErrorClass::Transient);
+            applies.await.unwrap();
+            if commits {
+                let error = adopted.commit(claimed.txn, None).await.unwrap_err();
+                assert_eq!(error.class, ErrorClass::Failed, "{error}");
+            } else {
+                adopted.undo(claimed.txn).await.unwrap();
+            }
+            let copy = adopted.claim(&consumer(), &claims(&[id])).await.unwrap();
+            assert_eq!(copy.fresh, [false]);
+            adopted.rollback(copy.txn).await;
+        }
     })
     .await;
 }
@@ -133,7 +178,7 @@ async fn a_procedure_that_truncates_stops_the_partition_and_every_message_is_kep
                     // The first one is a batch of its own, so that all others are one.
                     begins.store(true, Ordering::SeqCst);
                     while !waits.load(Ordering::SeqCst) {
-                        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                        tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                     if is_mended.load(Ordering::SeqCst) {
                         let insert = sqlx::query("INSERT INTO effect VALUES (?)");

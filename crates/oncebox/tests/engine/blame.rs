@@ -26,7 +26,7 @@ fn of_class(class: ErrorClass) -> oncebox::BoxError {
 }
 
 fn red(monitor: &Monitor) -> bool {
-    monitor.report().iter().any(|report| report.alarm.is_some())
+    monitor.report().iter().any(|report| !report.problems.is_empty())
 }
 
 /// Fails every message with an error of this class until it is mended.

@@ -1,7 +1,8 @@
 //! A queue whose sender waits for the answer: what fails is given back, and nothing of it stays behind.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oncebox::source::{Answer, Answered, Intake, OpenStream, Stream, Why};
 use oncebox::sqlite::SqliteStore;
@@ -35,10 +36,14 @@ struct Door {
 
 impl Door {
     fn open(intake: &Intake) -> Self {
+        Self::of(intake, OpenStream::queue("door"))
+    }
+
+    fn of(intake: &Intake, open: OpenStream) -> Self {
         let answers: Arc<Mutex<Vec<Answered>>> = Arc::default();
         let heard = Arc::clone(&answers);
         let on_answer = move |answered: &[Answered]| heard.lock().unwrap().extend_from_slice(answered);
-        Self { stream: intake.open(OpenStream::queue("door").on_answer(on_answer)), answers }
+        Self { stream: intake.open(open.on_answer(on_answer)), answers }
     }
 
     /// Sends a message and waits for its answer.
@@ -52,6 +57,11 @@ impl Door {
         eventually("an answer", || find().is_some()).await;
         find().unwrap().answer
     }
+}
+
+/// A queue of a broker, which delivers what is given back again at once.
+fn broker(wait: Duration) -> OpenStream {
+    OpenStream::queue("broker").give_back_after(Backoff::new(wait, wait))
 }
 
 fn why(answer: &Answer) -> Option<(Why, &str)> {
@@ -121,4 +131,63 @@ async fn what_was_not_begun_is_given_back_when_the_stream_closes() {
         answers.iter().filter(|one| why(&one.answer).is_some_and(|(why, _)| why == Why::Closing)).count();
     assert_eq!(answers.len(), 3, "everybody hears something: {answers:?}");
     assert!(closing >= 1, "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_gets_back_what_failed_after_a_wait_and_others_go_on_meanwhile() {
+    let (fixture, wait) = (Fixture::new().await, Duration::from_millis(400));
+    let door = Door::of(&inbox(&fixture).each(picky).intake(), broker(wait));
+    let began = Instant::now();
+    assert!(door.stream.push(record(0, "rejected", "k")));
+    assert_eq!(door.send(1, "good").await, Answer::Applied);
+    let rejected = door.answer(0).await;
+    assert_eq!(why(&rejected), Some((Why::Rejected, "no such stock")));
+    // Up to a half is taken off at random.
+    assert!(began.elapsed() >= wait / 2, "{:?}", began.elapsed());
+    door.stream.finish().await;
+    assert_eq!(door.answers.lock().unwrap().len(), 2, "each has one answer");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_to_be_given_back_is_not_settled_and_goes_back_when_the_stream_closes() {
+    let fixture = Fixture::new().await;
+    let worker = inbox(&fixture).each(picky);
+    let door = Door::of(&worker.intake(), broker(Duration::from_secs(3_600)));
+    assert!(door.stream.push(record(0, "rejected", "k")));
+    assert_eq!(door.send(1, "good").await, Answer::Applied);
+    // The broker holds nothing for us; two looks would be enough, were it not for the one that waits.
+    for _ in 0..3 {
+        door.stream.nothing_waits(oncebox::source::Instant::now());
+    }
+    door.stream.finish().await;
+    let answers = door.answers.lock().unwrap().clone();
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    assert_eq!(why(&door.answer(0).await).map(|(why, _)| why), Some(Why::Closing));
+    let caught_up = "SELECT caught_up_at FROM oncebox_position WHERE caught_up_at IS NOT NULL";
+    assert_eq!(fixture.texts(caught_up).await, [""; 0], "retention does not count from here");
+}
+
+/// A sender who waits is told that the database is away. A broker keeps the message, and each delivery counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_gets_nothing_back_because_the_database_is_away() {
+    let fixture = Fixture::new().await;
+    for waits in [true, false] {
+        let tries = Arc::new(AtomicU32::new(0));
+        let away = async move |tx: &mut SqliteConnection, message: &Message| -> oncebox::Result {
+            record_effect(tx, message).await?;
+            match tries.fetch_add(1, Ordering::SeqCst) {
+                0..3 => Err(sqlx::Error::PoolTimedOut.into()),
+                _ => Ok(()),
+            }
+        };
+        let open = if waits { OpenStream::queue("door") } else { broker(Duration::ZERO) };
+        let door = Door::of(&inbox(&fixture).each(away).intake(), open);
+        let answer = door.send(0, if waits { "a" } else { "b" }).await;
+        match waits {
+            true => assert_eq!(why(&answer).map(|(why, _)| why), Some(Why::Unavailable)),
+            false => assert_eq!(answer, Answer::Applied),
+        }
+        door.stream.finish().await;
+    }
+    assert_eq!(fixture.effects().await, ["b"]);
 }

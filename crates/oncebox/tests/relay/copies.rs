@@ -65,6 +65,29 @@ async fn a_sink_that_is_away_holds_back_its_own_copies_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn copies_name_the_message_that_caused_their_event() {
+    let fixture = Fixture::new().await;
+    let mut conn = fixture.connect().await;
+    sqlx::query(
+        "INSERT INTO oncebox_outbox (topic, key, payload, consumer, tenant, causation_id) \
+         VALUES ('orders', 'a', 'a:0', 'stock', 'acme', 'order-17')",
+    )
+    .execute(&mut conn)
+    .await
+    .unwrap();
+    let away = |_: &OutgoingEvent| Err("away".into());
+    let (main, crm) = (Notes::default(), Notes::default());
+    let relay = fixture.relay().sink(sink(&main, |_| Ok(()))).copy("crm", "orders", sink(&crm, away));
+    let relay = Running::start(relay);
+    eventually("the main sink has it", || main.all().len() == 1).await;
+    relay.stop().await;
+    let copies = fixture.events(None).await;
+    let copy = copies.iter().find(|entry| &*entry.event.topic == "oncebox.to.crm.orders").unwrap();
+    assert_eq!((copy.consumer.as_deref(), copy.tenant.as_deref()), (Some("stock"), Some("acme")));
+    assert_eq!(copy.event.causation_id.as_deref(), Some("order-17"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_copies_of_a_sink_that_is_gone_are_kept_for_an_operator() {
     let fixture = Fixture::new().await;
     let (main, crm) = (Notes::default(), Notes::default());

@@ -60,6 +60,52 @@ async fn a_rejected_event_is_parked_and_can_be_retried() {
     assert!(fixture.events(None).await.is_empty());
 }
 
+/// A key is parked as a whole, and released by retrying its events in their order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sink_may_park_whole_keys() {
+    let fixture = Fixture::new().await;
+    let notes = Notes::default();
+    fixture.emit("orders", &["a", "b"], 0..4).await;
+    let mended = Arc::new(AtomicU32::new(0));
+    let state = Arc::clone(&mended);
+    let failing = sink(&notes, move |event| {
+        if payload(event) == "a:1" && state.load(Ordering::SeqCst) == 0 {
+            return Err(reject("the receiver says 400"));
+        }
+        Ok(())
+    });
+    let relay = Running::start(fixture.relay().sink(failing.park_keys(true)));
+    fixture.drained().await;
+    fixture.emit("orders", &["a", "b"], 4..6).await;
+    fixture.drained().await;
+    let numbers = notes.first_numbers();
+    assert_eq!((&numbers["a"], &numbers["b"]), (&vec![0], &vec![0, 1, 2, 3, 4, 5]));
+    let parked = fixture.events(Some(EventState::Parked)).await;
+    let seqs: Vec<i64> = parked.iter().map(|entry| entry.event.seq).collect();
+    let errors: Vec<&str> = parked.iter().filter_map(|entry| entry.error.as_deref()).collect();
+    let behind = format!("behind event {}: retry or drop that one first", seqs[0]);
+    assert_eq!(errors, ["the receiver says 400", &behind, &behind, &behind, &behind]);
+
+    // One that is retried before its turn is parked again.
+    let retry = |seqs: Vec<i64>| EventFilter { seqs, limit: 10, ..EventFilter::default() };
+    assert_eq!(fixture.store.retry_events(&retry(vec![seqs[2]])).await.unwrap(), 1);
+    fixture.drained().await;
+    assert_eq!(fixture.events(Some(EventState::Parked)).await.len(), 5);
+    assert_eq!(notes.first_numbers()["a"], [0]);
+    // The first of them is dropped: those behind it are still parked, and go in their order.
+    mended.store(1, Ordering::SeqCst);
+    assert_eq!(fixture.store.retry_events(&retry(seqs[..2].to_vec())).await.unwrap(), 2);
+    eventually("the first two are out", || notes.first_numbers()["a"].len() == 3).await;
+    assert_eq!(fixture.store.drop_events(&retry(vec![seqs[2]])).await.unwrap(), 1);
+    assert_eq!(fixture.store.retry_events(&retry(seqs[3..].to_vec())).await.unwrap(), 2);
+    eventually("the others are out", || notes.first_numbers()["a"].len() == 5).await;
+    fixture.emit("orders", &["a"], 6..7).await;
+    fixture.drained().await;
+    relay.stop().await;
+    assert_eq!(notes.first_numbers()["a"], [0, 1, 2, 4, 5, 6]);
+    assert!(fixture.events(None).await.is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_parked_after_its_last_attempt() {
     let fixture = Fixture::new().await;

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
+mod accepted;
 mod copies;
 mod failures;
 mod fixture;
 mod flow;
 mod sharing;
+mod stalls;

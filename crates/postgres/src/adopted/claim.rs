@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{
-    AdoptedBatch, AdoptedRow, Claim, ErrorClass, IdKind, Met, Refused, StoreError, StoreResult, StoredId,
+    AdoptedBatch, AdoptedRow, Claim, ErrorClass, FoundReceipt, IdKind, Met, Refused, StoreError, StoreResult,
+    StoredId,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -88,6 +89,33 @@ async fn claim_in(
     }
     let changed = |why| StoreError::new(ErrorClass::Environment, DOING, why);
     batch.answer(&table.adopt, &written, &met_by).map_err(changed)
+}
+
+/// The receipt of a message, if the table has it.
+pub(crate) async fn find_receipt(
+    store: &PgStore,
+    adopted: &Adopted,
+    conn: &mut PgConnection,
+    consumer: &ConsumerName,
+    claim: Claim<'_>,
+) -> StoreResult<Option<FoundReceipt>> {
+    let doing = "looking for a receipt";
+    adopted.ensure_only(consumer)?;
+    let table = adopted.table(store).await?;
+    let claims = [claim];
+    let batch = AdoptedBatch::new(&table.adopt, table.id, &[], &claims);
+    let rows: Vec<&AdoptedRow<'_>> = batch.rows.iter().collect();
+    // What the table cannot hold it does not have.
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let look = keyed(store, &table, &table.statements.met, &rows).bind(consumer.as_str());
+    for row in look.fetch_all(conn).await.context_of_user(doing)? {
+        if met(&row).context(doing)?.1 == Met::Own {
+            return Ok(Some(FoundReceipt { processed_at_ms: row.try_get(5).context(doing)? }));
+        }
+    }
+    Ok(None)
 }
 
 /// Writes a receipt, or makes the one that exists as young as a new one.

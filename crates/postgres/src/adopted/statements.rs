@@ -16,7 +16,8 @@ pub(super) struct Statements {
     pub(super) insert: String,
     /// The same, but a receipt that is there becomes young again.
     pub(super) renew: String,
-    /// The receipts that stand in the way, and whether they are the same message's: `$1` ids, `$2` tenants, `$3` consumer.
+    /// The receipts that stand in the way, whether they are the same message's, and when they were written: `$1` ids, `$2`
+    /// tenants, `$3` consumer.
     pub(super) met: String,
 }
 
@@ -100,8 +101,12 @@ impl Statements {
                 format!("i.{} = {value}", identifier(column))
             })
             .collect();
+        let time = adopt.processed_at_column().filter(|_| timed).map_or_else(
+            || "NULL::bigint".to_owned(),
+            |column| format!("(extract(epoch FROM i.{}::timestamptz) * 1000)::bigint", identifier(column)),
+        );
         let met = format!(
-            "SELECT c.ord, {id_column}::text, {consumer}, {tenant}, ({same}) IS TRUE \
+            "SELECT c.ord, {id_column}::text, {consumer}, {tenant}, ({same}) IS TRUE, {time} \
              FROM unnest($1::{array}, $2::text[]) WITH ORDINALITY AS c(id, tenant, ord) JOIN {table} i ON {} \
              WHERE $3::text IS NOT NULL",
             meets.join(" AND ")

@@ -5,8 +5,8 @@ use oncebox_core::message::Record;
 use oncebox_core::names::Tenant;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    DeadFilter, DeadLetter, DeadSummary, ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult,
-    StoredDeadLetter, headers_json,
+    DeadFilter, DeadLetter, DeadSummary, ErrorClass, LetterContent, LetterEdit, MAX_SUMMARY_BYTES,
+    StoreError, StoreResult, StoredDeadLetter, headers_json,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -14,13 +14,16 @@ use sqlx::postgres::PgRow;
 use crate::classify::Context;
 use crate::store::Query;
 
-/// The letters that a filter means, in the order of their numbers. For [`bound`].
+/// The letters that a filter means. For [`bound`], whose `$13` is how many.
 macro_rules! matching {
     () => {
         "FROM oncebox_dead WHERE (cardinality($1::bigint[]) = 0 OR number = ANY ($1)) \
          AND ($2::text IS NULL OR consumer = $2) AND ($3::text IS NULL OR topic = $3) \
          AND ($4::text IS NULL OR tenant = $4) AND ($5::text IS NULL OR message_id = $5) \
-         AND ($6::bytea IS NULL OR key = $6) AND number > $7 ORDER BY number LIMIT $8"
+         AND ($6::bytea IS NULL OR sha256(key) = sha256($6) AND key = $6) AND number > $7 AND number < $8 \
+         AND ($9::text IS NULL OR error_group = $9) AND ($10::text IS NULL OR position($10 IN error) > 0) \
+         AND ($11::bigint IS NULL OR failed_at >= timestamptz 'epoch' + $11 * interval '1 millisecond') \
+         AND ($12::bigint IS NULL OR failed_at < timestamptz 'epoch' + $12 * interval '1 millisecond')"
     };
 }
 
@@ -28,7 +31,9 @@ macro_rules! matching {
 macro_rules! letter_columns {
     () => {
         "number, consumer, tenant, message_id, topic, partition, \"offset\", log, key, payload, headers::text AS header_text, \
-         timestamp_ms, error, attempts, (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms"
+         timestamp_ms, error, attempts, (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms, edits, edited_by, \
+         (extract(epoch FROM edited_at) * 1000)::bigint AS edited_at_ms, original_key, original_payload, \
+         original_headers::text AS original_header_text"
     };
 }
 
@@ -38,7 +43,7 @@ macro_rules! summary_columns {
     () => {
         "number, consumer, tenant, message_id, topic, partition, \"offset\", substring(key FROM 1 FOR 256) AS key, \
          octet_length(payload)::bigint AS payload_bytes, left(error, 256) AS error, attempts, \
-         (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms"
+         (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms, edits IS NOT NULL AS edited"
     };
 }
 const _: () = assert!(MAX_SUMMARY_BYTES == 256, "as summary_columns! says");
@@ -56,6 +61,11 @@ pub(super) fn bound<'q>(sql: &'static str, filter: &'q DeadFilter) -> Query<'q> 
         .bind(&filter.message_id)
         .bind(&filter.key)
         .bind(filter.after)
+        .bind(filter.before.unwrap_or(i64::MAX))
+        .bind(&filter.group)
+        .bind(filter.error.as_ref().map(|text| text.replace('\0', "")))
+        .bind(filter.failed_from_ms)
+        .bind(filter.failed_until_ms)
         .bind(i64::from(filter.limit))
 }
 
@@ -69,6 +79,7 @@ pub(super) fn stored(row: &PgRow) -> StoreResult<StoredDeadLetter> {
     let header_text: String = row.try_get("header_text").context("reading a dead letter")?;
     let headers = headers_json::from_pairs(&header_text)
         .ok_or_else(|| broken("its headers are not [[name, value], …]".into()))?;
+    let edit = edit(row).context("reading a dead letter")?;
     let columns = || -> sqlx::Result<StoredDeadLetter> {
         let message_id: String = row.try_get("message_id")?;
         let topic: String = row.try_get("topic")?;
@@ -91,9 +102,26 @@ pub(super) fn stored(row: &PgRow) -> StoreResult<StoredDeadLetter> {
                 attempts: attempts.unsigned_abs(),
             },
             failed_at_ms: row.try_get("failed_at_ms")?,
+            edit,
         })
     };
     columns().context("reading a dead letter")
+}
+
+/// What somebody has changed.
+fn edit(row: &PgRow) -> sqlx::Result<Option<LetterEdit>> {
+    let Some(times) = row.try_get::<Option<i32>, _>("edits")? else { return Ok(None) };
+    let headers: Option<String> = row.try_get("original_header_text")?;
+    Ok(Some(LetterEdit {
+        by: row.try_get::<Option<String>, _>("edited_by")?.unwrap_or_default(),
+        at_ms: row.try_get::<Option<i64>, _>("edited_at_ms")?.unwrap_or_default(),
+        times: times.unsigned_abs(),
+        original: LetterContent {
+            key: row.try_get::<Option<Vec<u8>>, _>("original_key")?.map(Bytes::from),
+            payload: row.try_get::<Option<Vec<u8>>, _>("original_payload")?.map(Bytes::from),
+            headers: headers.and_then(|text| headers_json::from_pairs(&text)).unwrap_or_default(),
+        },
+    }))
 }
 
 /// A line of the list from its row.
@@ -112,5 +140,6 @@ pub(super) fn summary(row: &PgRow) -> sqlx::Result<DeadSummary> {
         error: row.try_get("error")?,
         attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
         failed_at_ms: row.try_get("failed_at_ms")?,
+        edited: row.try_get("edited")?,
     })
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use oncebox_core::outbox::events_committed;
-use oncebox_core::store::{EventFilter, EventState, OutboxEntry, StoreResult};
+use oncebox_core::store::{CausedEvents, EventFilter, EventState, OutboxEntry, StoreResult};
+use sqlx::Row;
 
 use super::left_behind::free_left_behind;
 use super::read::{self, event_columns};
@@ -21,14 +22,20 @@ macro_rules! state {
 
 /// An event that waits behind another is held until that one is due. The state is asked for in two ways: the second says it
 /// so that an index can answer.
+macro_rules! with_holds {
+    () => {
+        "FROM oncebox_outbox o CROSS JOIN LATERAL (SELECT CASE o.held_until WHEN 'infinity' THEN ( \
+                 SELECT h.held_until FROM oncebox_outbox h WHERE h.topic = o.topic AND sha256(h.key) = sha256(o.key) \
+                     AND h.key = o.key AND h.held_until IS NOT NULL ORDER BY h.seq LIMIT 1) \
+                 ELSE o.held_until END AS until) AS u "
+    };
+}
+
 macro_rules! matching {
     () => {
         concat!(
-            "FROM oncebox_outbox o CROSS JOIN LATERAL (SELECT CASE o.held_until WHEN 'infinity' THEN ( \
-                 SELECT h.held_until FROM oncebox_outbox h WHERE h.topic = o.topic AND sha256(h.key) = sha256(o.key) \
-                     AND h.key = o.key AND h.held_until IS NOT NULL ORDER BY h.seq LIMIT 1) \
-                 ELSE o.held_until END AS until) AS u \
-             WHERE (cardinality($1::bigint[]) = 0 OR o.seq = ANY ($1)) \
+            with_holds!(),
+            "WHERE (cardinality($1::bigint[]) = 0 OR o.seq = ANY ($1)) \
                  AND ($2::uuid IS NULL OR o.id = $2) AND ($3::text IS NULL OR ",
             state!(),
             " = $3) AND ($3 <> 'parked' OR $3 IS NULL OR o.parked_at IS NOT NULL) \
@@ -37,17 +44,20 @@ macro_rules! matching {
     };
 }
 
-const LIST: &str = concat!(
-    "SELECT ",
-    event_columns!(),
-    ", o.topic, o.consumer, o.tenant, o.error, ",
-    state!(),
-    " AS state, (date_part('epoch', COALESCE(o.published_at, o.parked_at, \
-         CASE WHEN o.deliver_at > statement_timestamp() THEN o.deliver_at END, NULLIF(u.until, 'infinity'))) * 1000)::bigint \
-         AS state_at_ms ",
-    matching!(),
-    "ORDER BY o.seq LIMIT $7"
-);
+macro_rules! entry_columns {
+    () => {
+        concat!(
+            event_columns!(),
+            ", o.topic, o.consumer, o.tenant, o.error, ",
+            state!(),
+            " AS state, (date_part('epoch', COALESCE(o.published_at, o.parked_at, \
+                 CASE WHEN o.deliver_at > statement_timestamp() THEN o.deliver_at END, NULLIF(u.until, 'infinity'))) \
+                 * 1000)::bigint AS state_at_ms "
+        )
+    };
+}
+
+const LIST: &str = concat!("SELECT ", entry_columns!(), matching!(), "ORDER BY o.seq LIMIT $7");
 
 /// Events by filter, ordered by `seq`.
 pub(super) async fn events(store: &PgStore, filter: &EventFilter) -> StoreResult<Vec<OutboxEntry>> {
@@ -56,6 +66,36 @@ pub(super) async fn events(store: &PgStore, filter: &EventFilter) -> StoreResult
     let rows = bound(LIST, filter).fetch_all(&mut *txn).await.context(doing)?;
     txn.rollback().await;
     rows.iter().map(read::entry).collect::<sqlx::Result<_>>().context(doing)
+}
+
+const CAUSED: &str = concat!(
+    "SELECT ",
+    entry_columns!(),
+    with_holds!(),
+    "WHERE o.seq > (SELECT max(seq) FROM oncebox_outbox) - $2 AND o.causation_id = $1 ORDER BY o.seq LIMIT $3"
+);
+
+const IS_LONGER: &str = "SELECT COALESCE(max(seq) - min(seq) >= $1, false) FROM oncebox_outbox";
+
+/// How many events of a message are shown.
+const MAX_CAUSED: i64 = 1000;
+
+/// The events that a message caused, among the newest.
+pub(super) async fn events_caused_by(
+    store: &PgStore,
+    message_id: &str,
+    newest: u32,
+) -> StoreResult<CausedEvents> {
+    let doing = "reading the outbox";
+    let newest = i64::from(newest);
+    let mut txn = store.begin_aside().await?;
+    let caused = store.query(CAUSED).bind(message_id).bind(newest).bind(MAX_CAUSED);
+    let rows = caused.fetch_all(&mut *txn).await.context(doing)?;
+    let longer = store.query(IS_LONGER).bind(newest).fetch_one(&mut *txn).await;
+    let is_longer: bool = longer.and_then(|row| row.try_get(0)).context(doing)?;
+    txn.rollback().await;
+    let events = rows.iter().map(read::entry).collect::<sqlx::Result<_>>().context(doing)?;
+    Ok(CausedEvents { events, looked_at_all: !is_longer })
 }
 
 /// Their attempts begin anew, so that a sink that gives up after some does not do so at once. What waits behind another

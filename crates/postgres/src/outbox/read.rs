@@ -1,15 +1,17 @@
 //! What there is to publish.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::check_topic;
-use oncebox_core::store::{EventState, OutboxEntry, StoreResult, StoredEvent, headers_json};
+use oncebox_core::store::{EventState, OutboxEntry, Ready, SHARDS, StoreResult, StoredEvent, headers_json};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use super::floors::Look;
 use super::{numbers, shard, waiting};
 use crate::classify::Context;
 use crate::store::PgStore;
@@ -27,15 +29,31 @@ pub(super) use event_columns;
 
 /// The topics and shards with ready events by a loose walk over their index, and those with held events that are due by
 /// another: the first one of a topic and shard is the one that is due first. Both are as long as there are topics and
-/// shards, however many events there are.
+/// shards, however many events there are; and they end after so many, at a topic that the last row names.
 const READY: &str = "WITH RECURSIVE ready AS ( \
-         (SELECT topic, shard FROM oncebox_outbox \
-          WHERE published_at IS NULL AND parked_at IS NULL AND held_until IS NULL ORDER BY topic, shard LIMIT 1) \
+         (SELECT topic, shard, seq FROM oncebox_outbox \
+          WHERE published_at IS NULL AND parked_at IS NULL AND held_until IS NULL AND topic >= $3 \
+          ORDER BY topic, shard, seq LIMIT 1) \
          UNION ALL \
-         SELECT n.topic, n.shard FROM ready r CROSS JOIN LATERAL (SELECT o.topic, o.shard FROM oncebox_outbox o \
+         SELECT n.topic, n.shard, n.seq FROM ready r CROSS JOIN LATERAL (SELECT o.topic, o.shard, o.seq FROM oncebox_outbox o \
              WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.held_until IS NULL \
-                 AND (o.topic, o.shard) > (r.topic, r.shard) ORDER BY o.topic, o.shard LIMIT 1) n), \
+                 AND (o.topic, o.shard) > (r.topic, r.shard) ORDER BY o.topic, o.shard, o.seq LIMIT 1) n), \
      held AS ( \
+         (SELECT topic, shard, held_until FROM oncebox_outbox \
+          WHERE held_until < 'infinity' AND topic >= $3 ORDER BY topic, shard, held_until LIMIT 1) \
+         UNION ALL \
+         SELECT n.topic, n.shard, n.held_until FROM held h CROSS JOIN LATERAL ( \
+             SELECT o.topic, o.shard, o.held_until FROM oncebox_outbox o \
+             WHERE o.held_until < 'infinity' AND (o.topic, o.shard) > (h.topic, h.shard) \
+             ORDER BY o.topic, o.shard, o.held_until LIMIT 1) n) \
+     SELECT topic, shard, seq FROM (SELECT * FROM ready LIMIT $2) r WHERE shard = ANY ($1) \
+     UNION ALL SELECT topic, shard, NULL FROM (SELECT * FROM held LIMIT $2) h \
+         WHERE shard = ANY ($1) AND held_until <= statement_timestamp() \
+     UNION ALL SELECT min(topic), NULL, NULL FROM (\
+         (SELECT topic FROM ready OFFSET $2 - 1 LIMIT 1) UNION ALL (SELECT topic FROM held OFFSET $2 - 1 LIMIT 1)) AS cut";
+
+/// Of topics and shards that are known those that have ready events above their floor, and those with held events that are due.
+const READY_ABOVE: &str = "WITH RECURSIVE held AS ( \
          (SELECT topic, shard, held_until FROM oncebox_outbox \
           WHERE held_until < 'infinity' ORDER BY topic, shard, held_until LIMIT 1) \
          UNION ALL \
@@ -43,23 +61,73 @@ const READY: &str = "WITH RECURSIVE ready AS ( \
              SELECT o.topic, o.shard, o.held_until FROM oncebox_outbox o \
              WHERE o.held_until < 'infinity' AND (o.topic, o.shard) > (h.topic, h.shard) \
              ORDER BY o.topic, o.shard, o.held_until LIMIT 1) n) \
-     SELECT topic, shard FROM (SELECT topic, shard FROM ready LIMIT $2) r WHERE shard = ANY ($1) \
-     UNION SELECT topic, shard FROM (SELECT * FROM held LIMIT $2) h \
+     SELECT k.topic, k.shard, first.seq FROM unnest($3::text[], $4::int[], $5::bigint[]) AS k(topic, shard, floor) \
+         CROSS JOIN LATERAL (SELECT o.seq FROM oncebox_outbox o WHERE o.topic = k.topic AND o.shard = k.shard \
+             AND o.published_at IS NULL AND o.parked_at IS NULL AND o.held_until IS NULL AND o.seq > k.floor \
+             ORDER BY o.seq LIMIT 1) AS first \
+     UNION ALL SELECT topic, shard, NULL FROM (SELECT * FROM held LIMIT $2) h \
          WHERE shard = ANY ($1) AND held_until <= statement_timestamp()";
 
-/// More topics and shards than this are not looked at in one go.
-const MAX_READY: i64 = 16 * 1024;
+/// Who writes events, or has written some and not committed yet.
+const WRITERS: &str = "SELECT DISTINCT virtualtransaction FROM pg_locks \
+     WHERE locktype = 'relation' AND relation = 'oncebox_outbox'::regclass AND mode = 'RowExclusiveLock' \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()";
 
 /// The topics and shards that have something to publish now.
-pub(super) async fn ready(store: &PgStore, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
+pub(super) async fn ready_from(
+    store: &PgStore,
+    shards: &[u16],
+    from: &str,
+    topics: u16,
+) -> StoreResult<Ready> {
     let doing = "looking for events";
+    // One more than they can have, so that the last row is of another topic than the first.
+    let most = i64::from(topics) * i64::from(SHARDS) + 1;
+    let (floors, began) = (&store.inner.floors, Instant::now());
+    let look = if from.is_empty() { floors.look(shards, began) } else { Look::Full(0) };
     let mut txn = store.begin_relay().await?;
-    let rows =
-        store.query(READY).bind(numbers(shards)).bind(MAX_READY).fetch_all(&mut *txn).await.context(doing)?;
-    let ready = rows.iter().map(|row| Ok((row.try_get(0)?, shard(row.try_get(1)?))));
-    let ready = ready.collect::<sqlx::Result<_>>().context(doing);
+    let query = match &look {
+        Look::Full(_) => store.query(READY).bind(numbers(shards)).bind(most).bind(from),
+        Look::Known(pairs) => {
+            let topics: Vec<&str> = pairs.iter().map(|(topic, ..)| topic.as_str()).collect();
+            let of_shards: Vec<i32> = pairs.iter().map(|(_, shard, _)| i32::from(*shard)).collect();
+            let above: Vec<i64> = pairs.iter().map(|(.., floor)| *floor).collect();
+            store.query(READY_ABOVE).bind(numbers(shards)).bind(most).bind(topics).bind(of_shards).bind(above)
+        }
+    };
+    let asked = Instant::now();
+    let rows = query.fetch_all(&mut *txn).await.context(doing)?;
+    let took = asked.elapsed();
+    if let Some(seen) = floors.wants_watch(began) {
+        let writers = store.query(WRITERS).fetch_all(&mut *txn).await.context(doing)?;
+        let writers = writers.iter().map(|row| row.try_get(0));
+        floors.watched(seen, writers.collect::<sqlx::Result<_>>().context(doing)?);
+    }
     txn.rollback().await;
-    ready
+    let (found, more_from) = found(&rows).context(doing)?;
+    match look {
+        // More topics than one look shows: their floors are not worth remembering.
+        Look::Full(_) if more_from.is_some() || !from.is_empty() => floors.forget(),
+        Look::Full(decided) => floors.looked(decided, shards, &found, took, Instant::now()),
+        Look::Known(_) => {}
+    }
+    let places: BTreeSet<(String, u16)> = found.into_iter().map(|(topic, shard, _)| (topic, shard)).collect();
+    Ok(Ready { places: places.into_iter().collect(), more_from })
+}
+
+/// A topic, a shard, and the number of the first ready event there, if there is one.
+type Place = (String, u16, Option<i64>);
+
+/// What a look has found, and where the next one goes on.
+fn found(rows: &[PgRow]) -> sqlx::Result<(Vec<Place>, Option<String>)> {
+    let (mut places, mut more_from) = (Vec::with_capacity(rows.len()), None);
+    for row in rows {
+        match (row.try_get(0)?, row.try_get(1)?) {
+            (Some(topic), Some(number)) => places.push((topic, shard(number), row.try_get(2)?)),
+            (cut, _) => more_from = cut,
+        }
+    }
+    Ok((places, more_from))
 }
 
 const CLOCK: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000)::bigint";
@@ -78,6 +146,8 @@ pub(super) async fn clock_ms(store: &PgStore) -> StoreResult<i64> {
 pub(super) struct Wanted {
     pub(super) topic: Arc<str>,
     pub(super) shards: Vec<i32>,
+    /// Where each of them begins.
+    pub(super) floors: Vec<i64>,
     /// The most events of one shard.
     pub(super) share: i64,
     pub(super) events: i64,
@@ -93,10 +163,13 @@ pub(super) async fn next_events(
 ) -> StoreResult<Vec<StoredEvent>> {
     let events = bounds.messages.max(1);
     let bound = |limit: usize| i64::try_from(limit).unwrap_or(i64::MAX);
+    let shards = numbers(shards);
+    let (floors, decided) = store.inner.floors.of(topic, &shards);
     let mut wanted = Wanted {
         topic: Arc::from(topic),
-        shards: numbers(shards),
+        floors,
         share: bound(events.div_ceil(shards.len().max(1))),
+        shards,
         events: bound(events),
         bytes: bound(bounds.bytes),
     };
@@ -107,6 +180,9 @@ pub(super) async fn next_events(
         wanted.share = wanted.events;
         rows = fresh(store, &mut txn, &wanted).await?;
     }
+    let numbers = rows.iter().map(|row| Ok((row.try_get(0)?, shard_of(row)?)));
+    let numbers: Vec<(i64, u16)> = numbers.collect::<sqlx::Result<_>>().context("reading events")?;
+    store.inner.floors.read(topic, &wanted.shards, decided, &numbers);
     if rows.is_empty() {
         rows = waiting::around_held(store, &mut txn, &wanted).await?;
     }
@@ -125,9 +201,9 @@ const FRESH: &str = concat!(
          SELECT w.*, row_number() OVER in_order AS place, \
              sum(COALESCE(octet_length(w.payload), 0) + COALESCE(octet_length(w.key), 0) + octet_length(w.headers)) \
                  OVER in_order AS bytes \
-         FROM (SELECT o.* FROM unnest($2::int[]) AS s(shard) CROSS JOIN LATERAL (SELECT ",
+         FROM (SELECT o.* FROM unnest($2::int[], $6::bigint[]) AS s(shard, floor) CROSS JOIN LATERAL (SELECT ",
     event_columns!(),
-    "        FROM oncebox_outbox o WHERE o.topic = $1 AND o.shard = s.shard \
+    "        FROM oncebox_outbox o WHERE o.topic = $1 AND o.shard = s.shard AND o.seq > s.floor \
                  AND o.published_at IS NULL AND o.parked_at IS NULL AND o.held_until IS NULL \
              ORDER BY o.seq LIMIT $3) AS o ORDER BY o.seq LIMIT $4) AS w \
          WINDOW in_order AS (ORDER BY w.seq ROWS UNBOUNDED PRECEDING)) AS bounded \
@@ -144,6 +220,7 @@ async fn fresh(store: &PgStore, txn: &mut PgTxn, wanted: &Wanted) -> StoreResult
         .bind(wanted.share)
         .bind(wanted.events)
         .bind(wanted.bytes)
+        .bind(&wanted.floors)
         .fetch_all(&mut **txn)
         .await
         .context("reading events")

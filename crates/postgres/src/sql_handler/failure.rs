@@ -1,33 +1,12 @@
 //! What a failed call means for the messages, and how it reads in a dead letter.
 
-use std::error::Error;
-use std::fmt;
-
-use oncebox_core::error::{BoxError, reject};
+use oncebox_core::error::{WithValues, Wording, reject};
 use oncebox_core::inbox::Failure;
 use sqlx::postgres::PgDatabaseError;
 
 use super::function::Function;
 use crate::classify::ROW_RULE;
-
-/// A statement of a handler that the database refused.
-#[derive(Debug)]
-pub(super) struct StatementFailed {
-    text: String,
-    source: sqlx::Error,
-}
-
-impl fmt::Display for StatementFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Error for StatementFailed {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
-    }
-}
+use crate::wording;
 
 /// The function is not there: a new connection that could not define it, or a pooler that nobody mentioned.
 pub(super) fn is_missing_function(error: &sqlx::Error) -> bool {
@@ -53,28 +32,15 @@ pub(super) fn failure(
         let error = reject(format!("{}: {source}", server.message()));
         return Failure { at: place.filter(|at| *at < messages).or(only), error };
     }
-    let text = match number {
-        Some(number) => format!("statement {number}: {}: {source}", readable(server)),
-        None => readable(server),
+    let Wording { whole, plain } = wording::of_server(server);
+    let wording = match number {
+        Some(number) => {
+            let with_statement = |text| format!("statement {number}: {text}: {source}");
+            Wording { whole: with_statement(whole), plain: with_statement(plain) }
+        }
+        None => Wording { whole, plain },
     };
-    let error: BoxError = Box::new(StatementFailed { text, source: error });
-    Failure { at: only, error }
-}
-
-fn readable(error: &PgDatabaseError) -> String {
-    let more = [error.detail().unwrap_or_default(), error.hint().unwrap_or_default()];
-    with_details(error.message(), more, error.code())
-}
-
-/// The server's message, detail and hint, and its code.
-pub(super) fn with_details(message: &str, more: [&str; 2], state: &str) -> String {
-    let mut text = message.to_owned();
-    for more in more.into_iter().filter(|more| !more.is_empty()) {
-        text.push_str("; ");
-        text.push_str(more);
-    }
-    text.push_str(&format!(" ({state})"));
-    text
+    Failure { at: only, error: WithValues::new(wording, error).into() }
 }
 
 fn of_server(error: &sqlx::Error) -> Option<&PgDatabaseError> {

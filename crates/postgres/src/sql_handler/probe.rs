@@ -7,13 +7,13 @@ use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::call::parameter_types;
-use super::failure::with_details;
 use super::function::{Function, Rendered, Runs, render};
 use super::rights;
-use crate::classify::{Context, class_of_own, class_of_state};
+use crate::classify::{Context, DENIED, class_of_own, class_of_state};
 use crate::quote::literal;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
+use crate::wording::{said, with_details};
 
 /// PostgreSQL refuses a function in SQL that should return rows and whose statement returns none.
 const RETURNS_NO_ROWS: &str = "42P13";
@@ -114,7 +114,7 @@ async fn look_at(
     }
     // A plan is made with the rights checked, and nothing of it runs. What cannot be explained needs no plan.
     match attempt(store, txn, TRY_WITH_NULLS, &format!("EXPLAIN {}", statement.sql)).await? {
-        Err(refusal) if refusal.state == rights::DENIED => {
+        Err(refusal) if refusal.state == DENIED => {
             let role = rights::role(store, txn).await?;
             let grant = rights::advice(statement.step.sql.first_keyword(), &role);
             Ok(Err(Refusal { text: format!("{}; {grant}", refusal.text), ..refusal }))
@@ -141,7 +141,7 @@ fn no_functions(error: sqlx::Error) -> SqlHandlerError {
         let fix = "GRANT TEMPORARY ON DATABASE … TO …";
         return SqlHandlerError::Function(format!("this role may not create temporary functions: {fix}"));
     }
-    StoreError::new(class_of_own(&error), "checking a handler's statements", error).into()
+    said(class_of_own(&error), "checking a handler's statements", error).into()
 }
 
 /// Why the server refuses a statement.

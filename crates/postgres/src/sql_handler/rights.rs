@@ -8,9 +8,6 @@ use crate::quote::identifier;
 use crate::store::PgStore;
 use crate::txn::PgTxn;
 
-/// The SQLSTATE of a missing right.
-pub(super) const DENIED: &str = "42501";
-
 /// The USING clause that gives NULL for every parameter of these types.
 pub(super) fn nulls(types: &str) -> String {
     let nulls: Vec<_> = types.split(',').map(|kind| format!("NULL::{kind}")).collect();

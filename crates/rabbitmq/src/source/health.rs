@@ -30,20 +30,31 @@ pub(super) struct Health {
 impl Health {
     pub(super) fn new(intake: &Intake, queue: &str) -> Self {
         let consumer = intake.consumer();
+        let name = format!("rabbitmq:{consumer}");
         Self {
-            handle: intake.monitor().register(format!("rabbitmq:{consumer}"), queue),
+            handle: intake.monitor().register_with(name, queue, "RabbitMQ is read again"),
             lag: metrics::lag_messages(consumer.to_owned()),
             stopped: metrics::partitions_stopped(consumer.to_owned()),
         }
     }
 
-    pub(super) fn failed(&self, reason: &str) {
-        self.handle.failed(reason);
+    /// True if that is worth a line in the log.
+    pub(super) fn failed(&self, reason: &str) -> bool {
+        self.handle.failed(reason)
+    }
+
+    /// The broker has answered how much waits in the queue, while nothing is read.
+    pub(super) fn saw_waiting(&self, waiting: u32) {
+        self.lag.set(f64::from(waiting));
+        self.stopped.set(0.0);
+        self.handle.succeeded();
     }
 
     /// The broker has answered how much waits in the queue.
     pub(super) fn saw(&self, waiting: u32, counts: &Counts, stream: &Stream) {
-        self.lag.set((u64::from(waiting) + counts.open()) as f64);
+        let lag = u64::from(waiting) + counts.open();
+        self.lag.set(lag as f64);
+        stream.lag_is(lag);
         self.stopped.set(if stream.stopped().is_some() { 1.0 } else { 0.0 });
         self.handle.succeeded();
     }

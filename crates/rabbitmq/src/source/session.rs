@@ -11,6 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Consumer};
+use oncebox_core::backoff::GIVEN_BACK;
 use oncebox_core::source::{Answered, Intake, LogId, OpenStream, Stream};
 use tokio::sync::mpsc::{self, Receiver, Sender, unbounded_channel};
 use tokio::time::timeout;
@@ -53,9 +54,7 @@ impl<'s> Session<'s> {
     pub(super) async fn open(source: &'s RabbitmqSource, intake: &Intake) -> Result<Self, Error> {
         let name = format!("oncebox {}", intake.consumer());
         let connection = source.rabbitmq.connect(&name).await?;
-        let queue = ShortString::try_new(&*source.queue).map_err(|_| {
-            Error::Setting(format!("{:?} is longer than a queue's name may be", source.queue))
-        })?;
+        let queue = queue_name(&source.queue)?;
         watch::look(&connection, &queue).await?;
         let channel = connection.channel().await?;
         let prefetch = channel.basic_qos(source.prefetch, BasicQosOptions::default());
@@ -69,7 +68,8 @@ impl<'s> Session<'s> {
                 tell.send(one.clone()).ok();
             }
         };
-        let stream = intake.open(OpenStream::queue(&*source.queue).on_answer(on_answer));
+        let open = OpenStream::queue(&*source.queue).give_back_after(GIVEN_BACK).on_answer(on_answer);
+        let stream = intake.open(open);
         let stream = CloseOnDrop(stream);
         let id = Uuid::now_v7();
         let tag = ShortString::try_new(format!("{} {id}", intake.consumer())).unwrap_or_default();
@@ -94,8 +94,13 @@ impl<'s> Session<'s> {
         })
     }
 
-    /// Reads until it is told to stop, or something breaks.
-    pub(super) async fn run(mut self, health: &Health, stop: &CancellationToken) -> Result<(), Error> {
+    /// Reads until it is told to stop, the consumer is paused, or something breaks.
+    pub(super) async fn run(
+        mut self,
+        intake: &Intake,
+        health: &Health,
+        stop: &CancellationToken,
+    ) -> Result<(), Error> {
         let (tell_seen, seen) = mpsc::channel(1);
         let (stream, counts) = (self.stream.0.clone(), Arc::clone(&self.counts));
         let told = |seen: &Seen| health.saw(seen.waiting, &counts, &stream);
@@ -104,6 +109,7 @@ impl<'s> Session<'s> {
             watching(&self.connection, &self.channel, &self.queue, self.source.prefetch, &tell_seen);
         let broken = tokio::select! {
             () = stop.cancelled() => None,
+            () = intake.paused() => None,
             error = reading => Some(error),
             error = self.acknowledger.run() => Some(error),
             error = watching => Some(error),
@@ -145,6 +151,12 @@ impl<'s> Session<'s> {
         }
         self.connection.close().await;
     }
+}
+
+/// The name of a queue as the protocol carries it.
+pub(super) fn queue_name(queue: &str) -> Result<ShortString, Error> {
+    ShortString::try_new(queue)
+        .map_err(|_| Error::Setting(format!("{queue:?} is longer than a queue's name may be")))
 }
 
 /// Hands over what is delivered, as long as the stream has room, and tells it when the queue was empty.

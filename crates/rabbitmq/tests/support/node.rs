@@ -16,8 +16,10 @@ use super::{eventually, service};
 const PORTS: std::ops::Range<u16> = 15_000..32_000;
 
 pub struct Node {
+    name: &'static str,
     ports: [u16; 3],
-    epmd: Child,
+    /// Of the first of a cluster.
+    epmd: Option<Child>,
     server: Option<Child>,
     folder: TempDir,
 }
@@ -25,16 +27,42 @@ pub struct Node {
 impl Node {
     /// A new one, without data, with these lines in its configuration.
     pub async fn start(config: &str) -> Self {
+        let epmd_port = free_port();
+        let mut epmd = Command::new("epmd");
+        epmd.args(["-address", "127.0.0.1", "-port", &epmd_port.to_string()]);
+        let epmd = epmd.stdin(Stdio::null()).spawn().expect("epmd can be run");
+        let mut node = Self::new("test", config, epmd_port, Some(epmd));
+        node.start_again().await;
+        node
+    }
+
+    /// One more of a cluster.
+    pub async fn join(first: &Self, name: &'static str) -> Self {
+        let mut node = Self::new(name, "", first.ports[2], None);
+        let cookie = |node: &Self| node.folder.path().join(".erlang.cookie");
+        fs::copy(cookie(first), cookie(&node)).unwrap();
+        node.start_again().await;
+        for step in [&["stop_app"][..], &["join_cluster", &first.full_name()], &["start_app"]] {
+            node.ctl(step);
+        }
+        node
+    }
+
+    fn new(name: &'static str, config: &str, epmd_port: u16, epmd: Option<Child>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("rabbitmq.conf"), config).unwrap();
         fs::write(folder.path().join("enabled_plugins"), "[].\n").unwrap();
-        let ports = [free_port(), free_port(), free_port()];
-        let mut epmd = Command::new("epmd");
-        epmd.args(["-address", "127.0.0.1", "-port", &ports[2].to_string()]);
-        let epmd = epmd.stdin(Stdio::null()).spawn().expect("epmd can be run");
-        let mut node = Self { ports, epmd, server: None, folder };
-        node.start_again().await;
-        node
+        Self { name, ports: [free_port(), free_port(), epmd_port], epmd, server: None, folder }
+    }
+
+    fn full_name(&self) -> String {
+        format!("{}@localhost", self.name)
+    }
+
+    /// Whether this one leads the quorum queue, as another node sees it.
+    pub fn leads(&self, queue: &str, seen_by: &Self) -> bool {
+        let queues = seen_by.ctl(&["list_queues", "--quiet", "--no-table-headers", "name", "leader"]);
+        queues.lines().any(|line| line.split('\t').eq([queue, &self.full_name()]))
     }
 
     pub fn url(&self) -> String {
@@ -67,7 +95,7 @@ impl Node {
         command.env("RABBITMQ_ENABLED_PLUGINS_FILE", folder.join("enabled_plugins"));
         command.env("RABBITMQ_MNESIA_BASE", folder.join("data")).env("RABBITMQ_LOG_BASE", folder.join("log"));
         command.env("RABBITMQ_PID_FILE", folder.join("pid")).env("RABBITMQ_LOGS", "-");
-        command.env("RABBITMQ_NODENAME", "test@localhost").env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1");
+        command.env("RABBITMQ_NODENAME", self.full_name()).env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1");
         command.env("RABBITMQ_NODE_PORT", self.ports[0].to_string());
         command.env("RABBITMQ_DIST_PORT", self.ports[1].to_string());
         command.env("ERL_EPMD_ADDRESS", "127.0.0.1").env("ERL_EPMD_PORT", self.ports[2].to_string());
@@ -130,7 +158,9 @@ impl Drop for Node {
             // Also one that stands still.
             server.kill().and_then(|()| server.wait()).ok();
         }
-        self.epmd.kill().and_then(|()| self.epmd.wait()).ok();
+        if let Some(epmd) = &mut self.epmd {
+            epmd.kill().and_then(|()| epmd.wait()).ok();
+        }
         // Its helper process writes into the folder until it has noticed.
         std::thread::sleep(Duration::from_millis(100));
         if std::thread::panicking() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use oncebox_core::backoff::GIVEN_BACK;
 use oncebox_core::error::BoxError;
 use oncebox_core::message::Record;
 use oncebox_core::source::{Answered, Instant, Intake, OpenStream, Source, Stream};
@@ -56,11 +57,13 @@ impl Source for QueueSource {
             let mut change = std::pin::pin!(self.world.next(About::Log));
             change.as_mut().enable();
             let mut moved = false;
-            if !stop.is_cancelled() {
+            // What is delivered and not answered while the consumer is paused would run into the broker's timeout.
+            let leaves = stop.is_cancelled() || intake.is_paused();
+            if !leaves {
                 moved |= self.connect(&intake, &mut open, &connect_ms);
             }
             for reading in open.values_mut() {
-                moved |= self.look(reading, stop.is_cancelled());
+                moved |= self.look(reading, leaves);
             }
             moved |= self.remove_closed(&mut open, &mut connect_ms);
             let idle = open.values().all(Reading::is_idle);
@@ -112,10 +115,14 @@ impl QueueSource {
             inner.note(|| format!("p{} opens channel {channel} to {}", self.actor.process, spot.place));
             let answers: Arc<Mutex<Vec<Answered>>> = Arc::default();
             let heard = Arc::clone(&answers);
-            let queue =
+            let mut queue =
                 OpenStream::queue(inner.log.topic_name(spot.place.topic)).on_answer(move |answered| {
                     heard.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(answered);
                 });
+            // Half of the queues are those of a broker, the others have senders who wait.
+            if inner.config.prefetch.is_some_and(|messages| messages % 2 == 0) {
+                queue = queue.give_back_after(GIVEN_BACK);
+            }
             let reading = Reading {
                 spot,
                 channel,

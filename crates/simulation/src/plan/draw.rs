@@ -16,6 +16,12 @@ const MAX_HOURS: u8 = 4;
 /// Which seeds read queues.
 const QUEUES: u64 = 0x9e0e_0e5e_ed00;
 
+/// Which seeds have little of everything.
+const TIGHT: u64 = 0x7_1647_5eed;
+
+/// Which seeds have pauses.
+const PAUSES: u64 = 0x9e0e_0a05_ed00;
+
 const HOUR: Duration = Duration::from_secs(3_600);
 
 impl Plan {
@@ -26,8 +32,29 @@ impl Plan {
         if fastrand::Rng::with_seed(seed ^ QUEUES).u8(0..4) == 0 {
             draw.read_queues();
         }
-        let steps = draw.steps();
+        // Who waits for a retry takes memory: nobody waits for that only where all of them fit.
+        draw.config.tight = !draw.config.patience && fastrand::Rng::with_seed(seed ^ TIGHT).u8(0..3) == 0;
+        let mut steps = draw.steps();
+        // As with queues: what happens without pauses is drawn as if there were none.
+        let mut rng = fastrand::Rng::with_seed(seed ^ PAUSES);
+        if rng.u8(0..6) == 0 {
+            draw.config.pauses = true;
+            add_pauses(&mut steps, draw.config.consumers, &mut rng);
+        }
         Self { seed, config: draw.config, steps }
+    }
+}
+
+/// A consumer is paused at some step, and resumed a while later, or only when there is peace.
+fn add_pauses(steps: &mut Vec<(Duration, Step)>, consumers: usize, rng: &mut fastrand::Rng) {
+    for _ in 0..rng.u8(1..=2) {
+        let consumer = rng.usize(0..consumers);
+        let at = rng.usize(0..=steps.len());
+        steps.insert(at, (Duration::ZERO, Step::Pause(consumer)));
+        if rng.u8(0..4) > 0 {
+            let later = rng.usize(at + 1..=steps.len());
+            steps.insert(later, (Duration::from_secs(rng.u64(0..1_200)), Step::Resume(consumer)));
+        }
     }
 }
 
@@ -144,6 +171,8 @@ impl Draw {
                 vec![0]
             },
             live_failover: rng.bool(),
+            tight: false,
+            pauses: false,
         };
         let keys = rng.u32(1..=5);
         Self { rng, config, kinds, keys, sent: Vec::new(), hours: 0 }

@@ -72,7 +72,7 @@ impl ModelStore {
     }
 }
 
-fn away_error() -> StoreError {
+pub(super) fn away_error() -> StoreError {
     error(ErrorClass::Away, "the database does not answer")
 }
 

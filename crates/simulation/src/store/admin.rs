@@ -1,5 +1,7 @@
 //! What the model has no use for: a schema, and a check of it.
 
+use std::time::Duration;
+
 use oncebox_core::store::{Check, Finding, Migrate, Migration, StoreResult};
 
 use super::ModelStore;
@@ -20,6 +22,10 @@ impl Check for ModelStore {
     }
 
     async fn check(&self, _largest_batch: usize) -> StoreResult<Vec<Finding>> {
+        Ok(Vec::new())
+    }
+
+    async fn old_transactions(&self, _older_than: Duration) -> StoreResult<Vec<(String, Duration)>> {
         Ok(Vec::new())
     }
 }

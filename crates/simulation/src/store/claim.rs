@@ -20,6 +20,9 @@ pub(super) async fn claim(
     consumer: &ConsumerName,
     claims: &[Claim<'_>],
 ) -> StoreResult<Claimed<Txn>> {
+    if !claims.is_empty() {
+        store.world.lock().check_pause(store.actor, consumer);
+    }
     store.reach().await?;
     let txn = store.begin();
     let found = claim_in(store, txn.id, consumer, claims).await?;

@@ -108,8 +108,13 @@ impl Inner {
                 let id = letter.message_id.as_deref().unwrap_or("no id");
                 format!("c{consumer} parks {id} of {place}@{}: {}", letter.record.offset, letter.error)
             });
-            let stored =
-                StoredDeadLetter { number, consumer: self.log.consumer(consumer), letter, failed_at_ms };
+            let stored = StoredDeadLetter {
+                number,
+                consumer: self.log.consumer(consumer),
+                letter,
+                failed_at_ms,
+                edit: None,
+            };
             self.db.tables.letters.insert(number, LetterRow { consumer, place, stored, taken_by: None });
         }
         if let Some(number) = txn.taken {

@@ -1,10 +1,12 @@
 //! Dead letters.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId};
 use oncebox_core::store::{
-    DeadFilter, DeadLetter, DeadLetters, DeadSummary, MAX_SUMMARY_BYTES, PositionKey, StoreResult,
-    StoredDeadLetter,
+    DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, LetterContent, LetterEdit,
+    MAX_KEYED_LETTERS, MAX_SUMMARY_BYTES, PositionKey, StoreResult, StoredDeadLetter, error_group,
 };
 
 use super::access::away;
@@ -56,6 +58,7 @@ impl DeadLetters for ModelStore {
             error: stored.letter.error.chars().take(MAX_SUMMARY_BYTES).collect(),
             attempts: stored.letter.attempts,
             failed_at_ms: stored.failed_at_ms,
+            edited: stored.edit.is_some(),
         };
         self.operation(|inner| Ok(inner.letters(filter).into_iter().map(summary).collect())).await
     }
@@ -82,6 +85,43 @@ impl DeadLetters for ModelStore {
         })
         .await
     }
+
+    async fn count_replay(&self, consumer: &ConsumerName) -> StoreResult<()> {
+        self.operation(|inner| {
+            let consumer = inner.log.consumer_index(consumer.as_str());
+            *inner.db.tables.replayed.entry(consumer).or_default() += 1;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn dead_groups(
+        &self,
+        consumer: Option<&str>,
+        limit: u32,
+        count_cap: u64,
+    ) -> StoreResult<Vec<DeadGroup>> {
+        self.operation(|inner| Ok(inner.dead_groups(consumer, limit, count_cap))).await
+    }
+
+    /// The model tells the group of a letter by its error.
+    async fn group_letters(&self, _limit: u32) -> StoreResult<u64> {
+        Ok(0)
+    }
+
+    async fn edit_dead(
+        &self,
+        number: i64,
+        times_seen: u32,
+        content: &LetterContent,
+        by: &str,
+    ) -> StoreResult<bool> {
+        self.operation(|inner| Ok(inner.edit_dead(number, times_seen, content, by))).await
+    }
+}
+
+fn group_of(stored: &StoredDeadLetter) -> String {
+    error_group(&stored.consumer, &stored.letter.error)
 }
 
 impl Inner {
@@ -176,6 +216,51 @@ impl Inner {
         earlier.filter(|(_, row)| same(&row.stored)).map(|(number, _)| *number).next()
     }
 
+    fn dead_groups(&self, consumer: Option<&str>, limit: u32, count_cap: u64) -> Vec<DeadGroup> {
+        let mut groups: BTreeMap<String, Vec<&StoredDeadLetter>> = BTreeMap::new();
+        for row in self.db.tables.letters.values() {
+            if consumer.is_none_or(|consumer| consumer == row.stored.consumer) {
+                groups.entry(group_of(&row.stored)).or_default().push(&row.stored);
+            }
+        }
+        let cap = usize::try_from(count_cap).unwrap_or(usize::MAX);
+        let group = |(group, letters): (String, Vec<&StoredDeadLetter>)| {
+            let (first, last) = (letters.first()?, letters.last()?);
+            let looked_at = cap.min(MAX_KEYED_LETTERS as usize);
+            let records = letters.iter().take(looked_at).map(|stored| &stored.letter.record);
+            let keyed = records.filter(|record| record.key.is_some());
+            let keys: BTreeSet<_> = keyed.map(|of| (&of.topic, of.partition, &of.key)).collect();
+            Some(DeadGroup {
+                group,
+                consumer: last.consumer.clone(),
+                error: last.letter.error.chars().take(MAX_SUMMARY_BYTES).collect(),
+                letters: letters.len().min(cap) as u64,
+                keys: keys.len() as u64,
+                first_ms: first.failed_at_ms,
+                last_ms: last.failed_at_ms,
+                newest: last.number,
+            })
+        };
+        groups.into_iter().take(limit as usize).filter_map(group).collect()
+    }
+
+    fn edit_dead(&mut self, number: i64, times_seen: u32, content: &LetterContent, by: &str) -> bool {
+        let at_ms = self.db_now_ms();
+        let Some(row) = self.db.tables.letters.get_mut(&number) else { return false };
+        let stored = &mut row.stored;
+        let times = stored.edit.as_ref().map_or(0, |edit| edit.times);
+        if times != times_seen || row.taken_by.is_some() {
+            return false;
+        }
+        let record = &mut stored.letter.record;
+        let original = stored.edit.take().map_or_else(|| LetterContent::of(record), |edit| edit.original);
+        stored.edit = Some(LetterEdit { by: by.to_owned(), at_ms, times: times + 1, original });
+        record.key.clone_from(&content.key);
+        record.payload.clone_from(&content.payload);
+        record.headers.clone_from(&content.headers);
+        true
+    }
+
     /// Letters by filter.
     pub(super) fn letters(&self, filter: &DeadFilter) -> Vec<StoredDeadLetter> {
         let wanted = |row: &&LetterRow| {
@@ -186,9 +271,18 @@ impl Inner {
                 && filter.tenant.as_ref().is_none_or(|tenant| tenant == letter.tenant.as_str())
                 && filter.message_id.as_ref().is_none_or(|id| letter.message_id.as_ref() == Some(id))
                 && filter.key.as_ref().is_none_or(|key| letter.record.key.as_ref().is_some_and(|k| k == key))
+                && filter.group.as_ref().is_none_or(|group| *group == group_of(&row.stored))
+                && filter.error.as_ref().is_none_or(|text| letter.error.contains(text.as_str()))
+                && filter.failed_from_ms.is_none_or(|from| row.stored.failed_at_ms >= from)
+                && filter.failed_until_ms.is_none_or(|until| row.stored.failed_at_ms < until)
                 && row.stored.number > filter.after
+                && filter.before.is_none_or(|before| row.stored.number < before)
         };
         let rows = self.db.tables.letters.values().filter(wanted);
-        rows.take(filter.limit as usize).map(|row| row.stored.clone()).collect()
+        let limit = filter.limit as usize;
+        if filter.newest_first {
+            return rows.rev().take(limit).map(|row| row.stored.clone()).collect();
+        }
+        rows.take(limit).map(|row| row.stored.clone()).collect()
     }
 }

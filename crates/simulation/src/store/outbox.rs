@@ -8,7 +8,7 @@ use bytes::Bytes;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::EventRow;
 use oncebox_core::store::{
-    Deliveries, Lease, Leases, Outbox, SHARDS, StoreResult, StoredEvent, headers_json,
+    Deliveries, Lease, Leases, Outbox, Ready, SHARDS, StoreResult, StoredEvent, headers_json,
 };
 use uuid::Uuid;
 
@@ -46,15 +46,19 @@ impl Outbox for ModelStore {
         .await
     }
 
-    async fn ready(&self, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
+    async fn ready_from(&self, shards: &[u16], from: &str, topics: u16) -> StoreResult<Ready> {
         self.operation(|inner| {
             let mut ready = BTreeSet::new();
             for shard in shards {
-                for event in inner.publishable(None, &[*shard]) {
+                for event in inner.publishable(None, &[*shard]).iter().filter(|event| &*event.topic >= from) {
                     ready.insert((event.topic.to_string(), *shard));
                 }
             }
-            Ok(ready.into_iter().collect())
+            let names: BTreeSet<&str> = ready.iter().map(|(topic, _)| topic.as_str()).collect();
+            let more_from = names.into_iter().nth(topics.into()).map(str::to_owned);
+            let is_looked_at = |topic: &str| more_from.as_deref().is_none_or(|end| topic < end);
+            let places = ready.iter().filter(|(topic, _)| is_looked_at(topic)).cloned().collect();
+            Ok(Ready { places, more_from })
         })
         .await
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox_core::store::{
-    ErrorClass, EventFilter, EventState, OutboxAdmin, OutboxEntry, StoreResult, Sweep,
+    CausedEvents, ErrorClass, EventFilter, EventState, OutboxAdmin, OutboxEntry, StoreResult, Sweep,
 };
 
 use super::access::error;
@@ -18,6 +18,19 @@ impl OutboxAdmin for ModelStore {
             let (tables, now) = (&inner.db.tables, inner.db_now_ms());
             let rows = found.iter().filter_map(|seq| tables.outbox.get(seq));
             Ok(rows.map(|row| entry(row, tables.state(row, now))).collect())
+        })
+        .await
+    }
+
+    async fn events_caused_by(&self, message_id: &str, newest: u32) -> StoreResult<CausedEvents> {
+        self.operation(|inner| {
+            let (tables, now) = (&inner.db.tables, inner.db_now_ms());
+            let last = tables.outbox.keys().next_back().copied().unwrap_or_default();
+            let after = last.saturating_sub(newest.into());
+            let rows = tables.outbox.range(after.saturating_add(1)..).map(|(_, row)| row);
+            let caused = rows.filter(|row| row.event.causation_id.as_deref() == Some(message_id));
+            let events = caused.map(|row| entry(row, tables.state(row, now))).collect();
+            Ok(CausedEvents { events, looked_at_all: tables.outbox.range(..=after).next().is_none() })
         })
         .await
     }

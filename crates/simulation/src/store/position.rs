@@ -99,7 +99,11 @@ impl Positions for ModelStore {
     async fn withdraw_attempt(&self, owner: &Ownership, offset: i64) -> StoreResult<()> {
         self.operation(|inner| {
             let spot = inner.log.spot(&owner.key);
-            if !inner.owns(spot, owner.epoch, (None, None)) || made(Mistake::OrderlyEndCounts) {
+            if !inner.owns(spot, owner.epoch, (None, None)) {
+                inner.excuse_if_stranded(spot, offset);
+                return Ok(());
+            }
+            if made(Mistake::OrderlyEndCounts) {
                 return Ok(());
             }
             if let Some(attempts) = inner.db.tables.attempts.get_mut(&(spot, offset)) {

@@ -53,6 +53,9 @@ impl Inner {
         for consumer in known.chain(tables.purged_before.keys().copied()) {
             letters.entry(consumer).or_default();
         }
+        for consumer in tables.replayed.keys() {
+            letters.entry(*consumer).or_default();
+        }
         for row in tables.letters.values() {
             *letters.entry(row.consumer).or_default() += 1;
         }
@@ -60,6 +63,7 @@ impl Inner {
             consumer: self.log.consumer(consumer),
             dead_letters: letters.min(cap),
             purged_before_ms: tables.purged_before.get(&consumer).copied(),
+            replayed: tables.replayed.get(&consumer).copied().unwrap_or_default(),
         };
         let mut consumers: Vec<_> = letters.into_iter().map(status).collect();
         consumers.sort_by(|a, b| a.consumer.cmp(&b.consumer));

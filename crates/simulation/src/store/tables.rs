@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use oncebox_core::inbox::{Fingerprint, ReceiptKey};
 use oncebox_core::source::{LogId, LogMark};
-use oncebox_core::store::{EventState, SHARDS, StoredDeadLetter, StoredEvent};
+use oncebox_core::store::{AuditEntry, EventState, Pause, SHARDS, StoredDeadLetter, StoredEvent};
 use uuid::Uuid;
 
 use crate::plan::Place;
@@ -31,6 +31,10 @@ pub(crate) struct Tables {
     /// Letters that an operator has dropped: consumer and message, or the place of a record without an id.
     pub(crate) dropped: BTreeSet<(usize, String)>,
     pub(crate) purged_before: BTreeMap<usize, i64>,
+    pub(crate) paused: BTreeMap<String, Pause>,
+    /// How many letters of a consumer were replayed.
+    pub(crate) replayed: BTreeMap<usize, u64>,
+    pub(crate) audit: BTreeMap<i64, AuditEntry>,
     pub(crate) purger: Purger,
     pub(crate) outbox: BTreeMap<i64, EventRowState>,
     /// Every event that was ever committed.
@@ -52,6 +56,9 @@ impl Default for Tables {
             letters: BTreeMap::new(),
             dropped: BTreeSet::new(),
             purged_before: BTreeMap::new(),
+            paused: BTreeMap::new(),
+            replayed: BTreeMap::new(),
+            audit: BTreeMap::new(),
             purger: Purger::default(),
             outbox: BTreeMap::new(),
             emitted: BTreeSet::new(),

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::store::{
-    AdoptedBatch, AdoptedRow, Claim, ErrorClass, IdKind, Met, Refused, StoreError, StoreResult, StoredId,
+    AdoptedBatch, AdoptedRow, Claim, ErrorClass, FoundReceipt, IdKind, Met, Refused, StoreError, StoreResult,
+    StoredId,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
@@ -14,6 +15,7 @@ use crate::claim::ensure_transaction;
 use crate::classify::{Context, class_of_statement};
 use crate::store::{Query, SqliteStore};
 use crate::txn::SqliteTxn;
+use crate::wording::said;
 
 const DOING: &str = "claiming receipts";
 
@@ -71,7 +73,7 @@ async fn claim_in(
             // The values of a message may be what the table does not take, or a trigger of the application.
             Err(error) => {
                 let class = class_of_statement(conn, &table.statements.insert, &error).await;
-                return Err(StoreError::new(class, DOING, error));
+                return Err(said(class, DOING, error));
             }
         };
         for row in inserted {
@@ -93,6 +95,32 @@ async fn claim_in(
     }
     let changed = |why| StoreError::new(ErrorClass::Environment, DOING, why);
     batch.answer(&table.adopt, &written, &met_by).map_err(changed)
+}
+
+/// The receipt of a message, if the table has it.
+pub(crate) async fn find_receipt(
+    store: &SqliteStore,
+    adopted: &Adopted,
+    conn: &mut SqliteConnection,
+    consumer: &ConsumerName,
+    claim: Claim<'_>,
+) -> StoreResult<Option<FoundReceipt>> {
+    let doing = "looking for a receipt";
+    adopted.ensure_only(consumer)?;
+    let table = adopted.table(store).await?;
+    let claims = [claim];
+    let batch = AdoptedBatch::new(&table.adopt, table.id, &[], &claims);
+    // What the table cannot hold it does not have.
+    if batch.rows.is_empty() {
+        return Ok(None);
+    }
+    let look = bound(&table.statements.met, consumer, batch.rows.iter());
+    for row in look.fetch_all(conn).await.context(doing)? {
+        if met(&row).context(doing)?.1 == Met::Own {
+            return Ok(Some(FoundReceipt { processed_at_ms: row.try_get_unchecked(5).context(doing)? }));
+        }
+    }
+    Ok(None)
 }
 
 /// Writes a receipt, or makes the one that exists as young as a new one.

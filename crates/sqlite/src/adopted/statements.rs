@@ -10,7 +10,7 @@ pub(super) struct Statements {
     pub(super) insert: String,
     /// The same, but a receipt that is there becomes young again.
     pub(super) renew: String,
-    /// The receipts that stand in the way, and whether they are the same message's.
+    /// The receipts that stand in the way, whether they are the same message's, and when they were written.
     pub(super) met: String,
 }
 
@@ -96,8 +96,12 @@ impl Statements {
             format!("i.{} COLLATE {} = ({})", quoted(column), quoted(collation), value_of(column))
         };
         let meets: Vec<_> = key.iter().map(meet).collect();
+        let time = adopt.processed_at_column().filter(|_| timed).map_or_else(
+            || "NULL".to_owned(),
+            |column| format!("CAST(round(unixepoch({}, 'subsec') * 1000) AS INTEGER)", iso(column)),
+        );
         let met = format!(
-            "SELECT c.key, CAST(i.{} AS TEXT), {}, {}, ({}) FROM json_each(?1) c CROSS JOIN {table} i ON {} \
+            "SELECT c.key, CAST(i.{} AS TEXT), {}, {}, ({}), {time} FROM json_each(?1) c CROSS JOIN {table} i ON {} \
              WHERE ?2 IS NOT NULL",
             quoted(adopt.message_id_column()),
             text_of(adopt.consumer_column(), "?2"),

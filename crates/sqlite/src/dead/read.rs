@@ -6,14 +6,14 @@ use oncebox_core::message::Record;
 use oncebox_core::names::Tenant;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    DeadFilter, DeadLetter, DeadSummary, ErrorClass, MAX_SUMMARY_BYTES, StoreError, StoreResult,
-    StoredDeadLetter, headers_json,
+    DeadFilter, DeadLetter, DeadSummary, ErrorClass, LetterContent, LetterEdit, MAX_SUMMARY_BYTES,
+    StoreError, StoreResult, StoredDeadLetter, headers_json,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row, Sqlite};
 
 use crate::classify::Context;
-use crate::time::millis;
+use crate::time::{self, millis};
 
 /// The columns that [`stored`] wants.
 macro_rules! letter_columns {
@@ -22,7 +22,9 @@ macro_rules! letter_columns {
             "number, consumer, tenant, message_id, topic, partition, \"offset\", log, key, payload, headers, ",
             "timestamp_ms, error, attempts, ",
             $crate::time::millis!("failed_at"),
-            " AS failed_at_ms"
+            " AS failed_at_ms, edits, edited_by, ",
+            $crate::time::millis!("edited_at"),
+            " AS edited_at_ms, original_key, original_payload, original_headers"
         )
     };
 }
@@ -34,11 +36,11 @@ pub(super) fn summary_columns() -> String {
     format!(
         "number, consumer, tenant, message_id, topic, partition, \"offset\", attempts, {FAILED_AT_MS} AS failed_at_ms,
          substr(error, 1, {MAX_SUMMARY_BYTES}) AS error, coalesce(substr(key, 1, {MAX_SUMMARY_BYTES}), key) AS key,
-         length(payload) AS payload_bytes"
+         length(payload) AS payload_bytes, edits IS NOT NULL AS edited"
     )
 }
 
-/// The conditions that are asked for and no others. An id is found by its index. The `+` keeps SQLite from an index for the
+/// The conditions that are asked for and no others. An id or a group is found by its index. The `+` keeps SQLite from an index for the
 /// others: it would collect all letters of a consumer to sort them, where the next page is just the next rows.
 pub(super) fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &DeadFilter) {
     query.push(" WHERE number > ").push_bind(filter.after);
@@ -60,7 +62,24 @@ pub(super) fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &DeadFilter)
     if let Some(key) = &filter.key {
         query.push(" AND key = ").push_bind(key.clone());
     }
-    query.push(" ORDER BY number LIMIT ").push_bind(filter.limit);
+    if let Some(group) = &filter.group {
+        query.push(" AND error_group = ").push_bind(group.clone());
+    }
+    if let Some(text) = &filter.error {
+        query.push(" AND instr(error, ").push_bind(text.clone()).push(") > 0");
+    }
+    for (condition, ms) in
+        [(" AND failed_at >= ", filter.failed_from_ms), (" AND failed_at < ", filter.failed_until_ms)]
+    {
+        if let Some(ms) = ms {
+            query.push(condition).push_bind(time::stored(ms));
+        }
+    }
+    if let Some(before) = filter.before {
+        query.push(" AND number < ").push_bind(before);
+    }
+    query.push(if filter.newest_first { " ORDER BY number DESC LIMIT " } else { " ORDER BY number LIMIT " });
+    query.push_bind(filter.limit);
 }
 
 /// Reads a row of [`letter_columns!`] back.
@@ -83,7 +102,24 @@ pub(super) fn stored(row: &SqliteRow) -> StoreResult<StoredDeadLetter> {
         attempts: row.try_get("attempts").context(&doing)?,
     };
     let failed_at_ms = row.try_get("failed_at_ms").context(&doing)?;
-    Ok(StoredDeadLetter { number, consumer: texts.consumer, letter, failed_at_ms })
+    let edit = edit(row).context(&doing)?;
+    Ok(StoredDeadLetter { number, consumer: texts.consumer, letter, failed_at_ms, edit })
+}
+
+/// What somebody has changed.
+fn edit(row: &SqliteRow) -> sqlx::Result<Option<LetterEdit>> {
+    let Some(times) = row.try_get::<Option<u32>, _>("edits")? else { return Ok(None) };
+    let headers: Option<String> = row.try_get("original_headers")?;
+    Ok(Some(LetterEdit {
+        by: row.try_get::<Option<String>, _>("edited_by")?.unwrap_or_default(),
+        at_ms: row.try_get::<Option<i64>, _>("edited_at_ms")?.unwrap_or_default(),
+        times,
+        original: LetterContent {
+            key: row.try_get::<Option<Vec<u8>>, _>("original_key")?.map(Bytes::from),
+            payload: row.try_get::<Option<Vec<u8>>, _>("original_payload")?.map(Bytes::from),
+            headers: headers.and_then(|text| headers_json::from_pairs(&text)).unwrap_or_default(),
+        },
+    }))
 }
 
 struct Texts {
@@ -132,5 +168,6 @@ pub(super) fn summary(row: &SqliteRow) -> sqlx::Result<DeadSummary> {
         error: row.try_get("error")?,
         attempts: row.try_get("attempts")?,
         failed_at_ms: row.try_get("failed_at_ms")?,
+        edited: row.try_get("edited")?,
     })
 }

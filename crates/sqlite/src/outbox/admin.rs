@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use oncebox_core::outbox::events_committed;
-use oncebox_core::store::{EventFilter, EventState, OutboxEntry, StoreResult};
+use oncebox_core::store::{CausedEvents, EventFilter, EventState, OutboxEntry, StoreResult};
 use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row, Sqlite, SqliteConnection};
 
 use super::read::is_held;
 use super::read::{self, columns};
@@ -45,6 +45,34 @@ pub(super) async fn events(store: &SqliteStore, filter: &EventFilter) -> StoreRe
     let mut conn = store.reader().await?;
     let rows = query.build().persistent(false).fetch_all(&mut *conn).await.context("reading events")?;
     rows.iter().map(entry).collect()
+}
+
+const CAUSED: &str = " WHERE o.seq > (SELECT max(seq) FROM oncebox_outbox) - ?2 AND o.causation_id = ?1
+    ORDER BY o.seq LIMIT ?3";
+
+const IS_LONGER: &str =
+    "SELECT coalesce((SELECT max(seq) FROM oncebox_outbox) - (SELECT min(seq) FROM oncebox_outbox) >= ?1, 0)";
+
+/// How many events of a message are shown.
+const MAX_CAUSED: i64 = 1000;
+
+/// The events that a message caused, among the newest.
+pub(super) async fn events_caused_by(
+    store: &SqliteStore,
+    message_id: &str,
+    newest: u32,
+) -> StoreResult<CausedEvents> {
+    let doing = "reading events";
+    let mut conn = store.reader().await?;
+    let caused =
+        sqlx::query(AssertSqlSafe(format!("{LIST}{CAUSED}"))).bind(message_id).bind(newest).bind(MAX_CAUSED);
+    let rows = caused.fetch_all(&mut *conn).await.context(doing)?;
+    let longer = sqlx::query(IS_LONGER).bind(newest).fetch_one(&mut *conn).await;
+    let is_longer: bool = longer.and_then(|row| row.try_get(0)).context(doing)?;
+    Ok(CausedEvents {
+        events: rows.iter().map(entry).collect::<StoreResult<_>>()?,
+        looked_at_all: !is_longer,
+    })
 }
 
 fn entry(row: &SqliteRow) -> StoreResult<OutboxEntry> {

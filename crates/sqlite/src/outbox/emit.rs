@@ -5,7 +5,7 @@
 
 use oncebox_core::error::Error;
 use oncebox_core::outbox::{Emit, Event, EventRow};
-use oncebox_core::store::{StoreError, StoreResult};
+use oncebox_core::store::StoreResult;
 use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use uuid::Uuid;
@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::classify::class_of_statement;
 use crate::store::SqliteStore;
 use crate::time::stored;
+use crate::wording::said;
 
 /// How many bytes and events travel together; one event always does.
 const TOGETHER_BYTES: usize = 4 * 1024 * 1024;
@@ -70,7 +71,7 @@ pub(super) async fn write_events(conn: &mut SqliteConnection, events: &[EventRow
         if let Err(error) = insert.execute(&mut *conn).await {
             // The application may have a trigger on the table, which may not like an event.
             let class = class_of_statement(conn, INSERT, &error).await;
-            return Err(StoreError::new(class, doing(together), error));
+            return Err(said(class, doing(together), error));
         }
         rest = later;
     }

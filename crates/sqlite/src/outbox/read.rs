@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::message::Headers;
-use oncebox_core::store::{ErrorClass, StoreError, StoreResult, StoredEvent, headers_json};
+use oncebox_core::store::{ErrorClass, Ready, StoreError, StoreResult, StoredEvent, headers_json};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
@@ -49,14 +49,19 @@ macro_rules! is_held {
     };
 }
 
-/// From one topic to the next along an index, instead of over all events.
+/// From one topic to the next along an index, instead of over all events; so many, from a topic on.
 macro_rules! topics {
     ($index:literal, $condition:expr) => {
+        topics!($index, $condition, "''", "4096")
+    };
+    ($index:literal, $condition:expr, $from:literal, $most:literal) => {
         concat!(
             "SELECT (SELECT topic FROM oncebox_outbox INDEXED BY ",
             $index,
             " WHERE ",
             $condition,
+            " AND topic >= ",
+            $from,
             " ORDER BY topic LIMIT 1) AS topic
              UNION ALL
              SELECT (SELECT o.topic FROM oncebox_outbox o INDEXED BY ",
@@ -64,7 +69,8 @@ macro_rules! topics {
             " WHERE ",
             $condition,
             " AND o.topic > t.topic ORDER BY o.topic LIMIT 1)
-             FROM t WHERE t.topic IS NOT NULL LIMIT 4096"
+             FROM t WHERE t.topic IS NOT NULL LIMIT ",
+            $most
         )
     };
 }
@@ -76,10 +82,10 @@ const READY: &str = concat!(
     "WITH RECURSIVE
      shards AS MATERIALIZED (SELECT value AS shard FROM json_each(?1)),
      ready_topics AS (WITH RECURSIVE t AS (",
-    topics!("oncebox_outbox_ready", is_ready!()),
+    topics!("oncebox_outbox_ready", is_ready!(), "?2", "?3"),
     ") SELECT topic FROM t WHERE topic IS NOT NULL),
      held_topics AS (WITH RECURSIVE t AS (",
-    topics!("oncebox_outbox_due", is_held!()),
+    topics!("oncebox_outbox_due", is_held!(), "?2", "?3"),
     ") SELECT topic FROM t WHERE topic IS NOT NULL)
      SELECT t.topic, s.shard FROM ready_topics t CROSS JOIN shards s WHERE EXISTS (
         SELECT 1 FROM oncebox_outbox o INDEXED BY oncebox_outbox_ready
@@ -92,7 +98,10 @@ const READY: &str = concat!(
     now!(),
     " AND ",
     is_held!(),
-    ") LIMIT 4096"
+    ") UNION ALL
+     SELECT min(topic), NULL FROM (
+        SELECT max(topic) AS topic FROM ready_topics HAVING count(*) = ?3
+        UNION ALL SELECT max(topic) FROM held_topics HAVING count(*) = ?3)"
 );
 
 const ANY_HELD: &str = concat!(
@@ -115,12 +124,24 @@ const FETCH: &str = concat!(
 );
 
 /// The topics and shards that have something to publish now.
-pub(super) async fn ready(store: &SqliteStore, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
+pub(super) async fn ready_from(
+    store: &SqliteStore,
+    shards: &[u16],
+    from: &str,
+    topics: u16,
+) -> StoreResult<Ready> {
     let mut conn = store.reader().await?;
-    let query = sqlx::query(READY).bind(json(shards.iter().copied()));
-    let rows = query.fetch_all(&mut *conn).await.context(LOOKING)?;
-    let pair = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
-    rows.iter().map(pair).collect::<sqlx::Result<_>>().context(LOOKING)
+    // One more, so that the last one is another than the first.
+    let most = i64::from(topics) + 1;
+    let query = sqlx::query(READY).bind(json(shards.iter().copied())).bind(from).bind(most);
+    let mut ready = Ready::default();
+    for row in query.fetch_all(&mut *conn).await.context(LOOKING)? {
+        match (row.try_get(0).context(LOOKING)?, row.try_get(1).context(LOOKING)?) {
+            (Some(topic), Some(shard)) => ready.places.push((topic, shard)),
+            (more_from, _) => ready.more_from = more_from,
+        }
+    }
+    Ok(ready)
 }
 
 /// The database's clock.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use oncebox_core::error::{BoxError, reject};
-use oncebox_core::store::StoreError;
 use oncebox_sql::RowRule;
 use oncebox_sql::SqlHandlerError;
 use oncebox_sql::Step;
@@ -16,6 +15,7 @@ use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr, SqliteConnection, Statem
 
 use super::error::bad_statement;
 use crate::classify::class_of_statement;
+use crate::wording::said;
 
 /// What there is to know about each statement.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Known {
     /// Finds out whether the statement or the message is to blame.
     async fn blame(&self, conn: &mut SqliteConnection, number: usize, cause: sqlx::Error) -> BoxError {
         let class = class_of_statement(conn, &self.sql, &cause).await;
-        StoreError::new(class, format!("statement {number} failed"), cause).into()
+        said(class, format!("statement {number} failed"), cause).into()
     }
 
     fn judge(&self, number: usize, returned: u64, changed: u64) -> Result<(), BoxError> {

@@ -7,6 +7,7 @@ use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::store::{Deliveries, HeldEvent, Lease, Outbox, ParkedEvent, SHARDS, StoredEvent};
 use oncebox_sqlite::SqliteStore;
+use oncebox_testkit::conformance::ready;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};
 use uuid::Uuid;
@@ -63,7 +64,7 @@ impl File {
     /// The topics that have something to publish.
     pub(crate) async fn ready(&self) -> Result<Vec<String>, BoxError> {
         let mut topics: Vec<_> =
-            self.store.ready(&all_shards()).await?.into_iter().map(|(topic, _)| topic).collect();
+            ready(&self.store, &all_shards()).await?.into_iter().map(|(topic, _)| topic).collect();
         topics.dedup();
         Ok(topics)
     }

@@ -3,6 +3,8 @@
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::store::{EventFilter, EventState, Outbox, OutboxAdmin};
 
+use oncebox_testkit::conformance::ready;
+
 use crate::file::{BOUNDS, File, TestResult, all_shards, seqs};
 
 #[tokio::test]
@@ -28,12 +30,12 @@ async fn only_the_shards_that_were_asked_for() -> TestResult {
     file.emit("t", &keys.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let mut seen = Vec::new();
     for shard in all_shards() {
-        assert_eq!(file.store.ready(&[shard]).await?, [("t".to_owned(), shard)]);
+        assert_eq!(ready(&file.store, &[shard]).await?, [("t".to_owned(), shard)]);
         seen.extend(seqs(&file.store.next_events("t", &[shard], BOUNDS).await?));
     }
     seen.sort_unstable();
     assert_eq!(seen, (1..=200).collect::<Vec<i64>>());
-    assert!(file.store.ready(&[]).await?.is_empty());
+    assert!(ready(&file.store, &[]).await?.is_empty());
     assert!(file.store.next_events("t", &[], BOUNDS).await?.is_empty());
     Ok(())
 }

@@ -253,6 +253,7 @@ pub async fn a_list_has_lengths_instead_of_payloads<T: Subject>() -> Verdict {
             error: "\u{fc}".repeat(MAX_SUMMARY_BYTES),
             attempts: 5,
             failed_at_ms: whole.failed_at_ms,
+            edited: false,
         }
     );
     assert_eq!(whole.letter.record.payload.map(|payload| payload.len()), Some(100_000));

@@ -10,21 +10,27 @@
 //! ```
 
 mod attempts;
+mod audit;
 mod batches;
 mod claims;
 mod delays;
 mod deliveries;
+mod edits;
 mod events;
+mod finding;
 mod fingerprints;
 mod fixture;
+mod groups;
 mod histories;
 mod holds;
 mod horizon;
 mod leases;
 mod letters;
 mod moving;
+mod operating;
 mod outbox_admin;
 mod pass;
+mod pauses;
 mod positions;
 mod purging;
 mod reading;
@@ -38,22 +44,29 @@ mod taking;
 mod transactions;
 
 pub use attempts::*;
+pub use audit::*;
 pub use batches::*;
 pub use claims::*;
 pub use delays::*;
 pub use deliveries::*;
+pub use edits::*;
 pub use events::*;
+pub use finding::*;
 pub use fingerprints::*;
+pub use groups::*;
 pub use histories::*;
 pub use holds::*;
 pub use horizon::*;
 pub use leases::*;
 pub use letters::*;
 pub use moving::*;
+pub use operating::*;
 pub use outbox_admin::*;
+pub use pauses::*;
 pub use positions::*;
 pub use purging::*;
 pub use reading::*;
+pub use relaying::ready;
 pub use retention::*;
 pub use schema::*;
 pub use stale::*;
@@ -77,7 +90,7 @@ macro_rules! conformance {
         $crate::conformance! { outbox of $subject }
         $crate::conformance! { sweeps of $subject }
     };
-    // Positions and attempts; and receipts under keys of our own, which a table that was adopted does not have.
+    // Positions, attempts and pauses; and receipts under keys of our own, which a table that was adopted does not have.
     (positions of $subject:ty) => {
         $crate::conformance! { $subject:
             a_collision_of_receipts_is_told
@@ -105,6 +118,14 @@ macro_rules! conformance {
             attempts_are_forgotten_after_a_release
             attempts_below_the_position_are_forgotten
             a_withdrawn_attempt_does_not_count
+            a_pause_is_kept_whole
+            the_first_pause_counts
+            consumers_are_paused_one_by_one
+            a_consumer_is_paused_by_one
+            an_action_is_written_down
+            actions_are_found_by_filter
+            old_actions_are_purged
+            replays_are_counted
         }
     };
     // Tables that have to be made first.
@@ -127,6 +148,7 @@ macro_rules! conformance {
             a_late_commit_is_found
             places_are_not_used_again
             ready_names_topics_and_shards
+            no_number_of_topics_hides_another
             ready_does_not_name_what_must_wait
             a_key_stays_in_its_shard
             a_batch_is_bounded_by_count
@@ -174,6 +196,7 @@ macro_rules! conformance {
             events_are_found_by_filter
             events_come_in_pages
             the_status_counts_events
+            events_are_found_by_their_cause
         }
     };
     // Queries in the database's language whose rows become events.
@@ -240,6 +263,24 @@ macro_rules! conformance {
             a_purger_takes_over_from_one_that_is_gone
             a_purger_that_was_replaced_stops
             the_status_shows_counters
+            letters_that_failed_alike_are_a_group
+            groups_are_of_one_consumer
+            groups_are_bounded
+            letters_are_found_by_what_failed
+            a_page_of_letters_goes_on
+            letters_without_a_group_get_one
+            an_edited_letter_keeps_what_arrived
+            an_edit_of_what_has_changed_is_refused
+            an_edited_letter_is_taken_as_it_is_now
+            a_receipt_is_found_with_its_time
+            a_message_is_found
+            a_bulk_replay_tells_what_became_of_each
+            a_bulk_replay_keeps_its_limit_and_its_rate
+            a_bulk_replay_can_be_stopped
+            two_bulk_replays_apply_each_letter_once
+            a_bulk_replay_keeps_the_order_of_a_key
+            a_mended_letter_is_replayed
+            letters_are_dropped_with_a_reason
         }
     };
     ($subject:ty: $($property:ident)+) => {

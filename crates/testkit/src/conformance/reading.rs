@@ -1,19 +1,20 @@
 //! What a relay is given to publish.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use oncebox_core::error::BoxError;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::{Event, emit_all};
 use oncebox_core::store::{Deliveries, Outbox, OutboxAdmin, SHARDS, Store, StoredEvent};
 
-use super::relaying::{HOUR, Relaying, WIDE, all_shards, emit, event, text_of, texts};
+use super::relaying::{HOUR, Relaying, WIDE, all_shards, emit, event, ready, text_of, texts};
 use super::subject::{Subject, Verdict};
 
 /// Each topic and shard with something to publish is named once, of the shards asked for only.
 pub async fn ready_names_topics_and_shards<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;
-    assert!(r.store.ready(&all_shards()).await?.is_empty());
+    assert!(ready(&r.store, &all_shards()).await?.is_empty());
     let events: Vec<Event> =
         (0..60).map(|n| event(["orders", "returns"][n % 2], &format!("k{n}"), &n.to_string())).collect();
     r.emit(&events).await?;
@@ -23,15 +24,46 @@ pub async fn ready_names_topics_and_shards<T: Subject>() -> Verdict {
     let shards: BTreeSet<u16> = expected.iter().map(|(_, shard)| *shard).collect();
     assert!(shards.len() > 4 && shards.iter().all(|shard| *shard < SHARDS), "keys are spread: {shards:?}");
 
-    let mut ready = r.store.ready(&all_shards()).await?;
-    ready.sort_unstable();
-    assert!(ready.iter().eq(&expected), "{ready:?} is not {expected:?}");
+    let mut places = ready(&r.store, &all_shards()).await?;
+    places.sort_unstable();
+    assert!(places.iter().eq(&expected), "{places:?} is not {expected:?}");
     for shard in 0..SHARDS {
-        let mut ready = r.store.ready(&[shard]).await?;
-        ready.sort_unstable();
-        assert!(ready.iter().eq(expected.iter().filter(|(_, of)| *of == shard)), "{shard}: {ready:?}");
+        let mut places = ready(&r.store, &[shard]).await?;
+        places.sort_unstable();
+        assert!(places.iter().eq(expected.iter().filter(|(_, of)| *of == shard)), "{shard}: {places:?}");
     }
-    assert!(r.store.ready(&[]).await?.is_empty());
+    assert!(ready(&r.store, &[]).await?.is_empty());
+    Ok(())
+}
+
+/// However many topics there are, each is found when page after page is looked at, from any topic on; a held event that is due is
+/// found as a ready one is.
+pub async fn no_number_of_topics_hides_another<T: Subject>() -> Verdict {
+    let r = Relaying::<T>::start().await?;
+    let topics: Vec<String> = (0..23).map(|n| format!("t{n:02}")).collect();
+    for topic in &topics {
+        r.emit(&[event(topic, "k", &format!("{topic} k")), event(topic, "l", &format!("{topic} l"))]).await?;
+    }
+    for topic in topics.iter().filter(|topic| topic.ends_with('3')) {
+        r.fail(&format!("{topic} k"), Duration::ZERO).await?;
+    }
+    for most in [1, 2, 5, 22, 23, 1000] {
+        let (mut found, mut from, mut pages) = (BTreeSet::new(), String::new(), 0);
+        loop {
+            let page = r.store.ready_from(&all_shards(), &from, most).await?;
+            let named: BTreeSet<String> = page.places.into_iter().map(|(topic, _)| topic).collect();
+            assert!(named.iter().all(|topic| *topic >= from), "{named:?} from {from}");
+            found.extend(named);
+            pages += 1;
+            let Some(next) = page.more_from else { break };
+            assert!(next > from, "it must go on: {from}, {next}");
+            from = next;
+        }
+        assert!(found.iter().eq(&topics), "{found:?} in pages of {most}");
+        assert!(pages > 1 || most > 1, "{pages} pages of {most}");
+    }
+    let last = r.store.ready_from(&all_shards(), "t22", 5).await?;
+    assert!(last.places.iter().all(|(topic, _)| topic == "t22") && last.more_from.is_none(), "{last:?}");
     Ok(())
 }
 
@@ -48,7 +80,7 @@ pub async fn ready_does_not_name_what_must_wait<T: Subject>() -> Verdict {
 
     let mut found = Vec::new();
     for _ in 0..2 {
-        for (topic, shard) in r.store.ready(&all_shards()).await? {
+        for (topic, shard) in ready(&r.store, &all_shards()).await? {
             let events = r.store.next_events(&topic, &[shard], WIDE).await?;
             let published = events.iter().map(|event| event.seq).collect();
             r.record_deliveries(Deliveries { published, ..r.deliveries() }).await?;
@@ -57,7 +89,7 @@ pub async fn ready_does_not_name_what_must_wait<T: Subject>() -> Verdict {
     }
     found.sort_unstable();
     assert_eq!(found, ["other key", "pending"]);
-    assert!(r.store.ready(&all_shards()).await?.is_empty());
+    assert!(ready(&r.store, &all_shards()).await?.is_empty());
     Ok(())
 }
 

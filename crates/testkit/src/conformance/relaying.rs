@@ -6,8 +6,8 @@ use oncebox_core::error::BoxError;
 use oncebox_core::inbox::BatchBounds;
 use oncebox_core::outbox::Event;
 use oncebox_core::store::{
-    Deliveries, EventFilter, HeldEvent, Lease, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent, SHARDS, Status,
-    Store, StoredEvent,
+    Deliveries, EventFilter, HeldEvent, Lease, Outbox, OutboxAdmin, OutboxEntry, ParkedEvent, READY_TOPICS,
+    SHARDS, Status, Store, StoreResult, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -20,6 +20,19 @@ pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const WIDE: BatchBounds = BatchBounds { messages: 10_000, bytes: 64 * 1024 * 1024 };
 /// How long a property waits for what must happen soon.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
+
+/// Where there is something to publish, page after page, as a relay looks.
+pub async fn ready<S: Outbox>(store: &S, shards: &[u16]) -> StoreResult<Vec<(String, u16)>> {
+    let (mut places, mut from) = (Vec::new(), String::new());
+    loop {
+        let page = store.ready_from(shards, &from, READY_TOPICS).await?;
+        places.extend(page.places);
+        match page.more_from {
+            Some(next) => from = next,
+            None => return Ok(places),
+        }
+    }
+}
 
 /// A database with a relay that owns all its shards.
 pub(super) struct Relaying<T: Subject> {

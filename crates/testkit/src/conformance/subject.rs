@@ -81,6 +81,9 @@ pub trait Subject: Sized + Send + Sync + 'static {
         by: Duration,
     ) -> impl Future<Output = Result<(), BoxError>> + Send;
 
+    /// Takes the groups away from all dead letters, as if an older oncebox had written them.
+    fn forget_groups(&self) -> impl Future<Output = Result<(), BoxError>> + Send;
+
     /// Lets a purger's claim to be the only one run out, as if it had not been heard of for long. Does nothing if there is
     /// none.
     fn expire_purger(&self) -> impl Future<Output = Result<(), BoxError>> + Send;

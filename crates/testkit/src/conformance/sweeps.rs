@@ -159,7 +159,7 @@ pub async fn a_wrong_sweep_is_an_error_that_names_it<T: Subject>() -> Verdict {
 
 fn assert_names<R>(result: StoreResult<R>, named: &str) -> Verdict {
     let error = refused(result, named)?;
-    let text = oncebox_core::error::describe(&error);
+    let text = oncebox_core::error::describe_whole(&error);
     assert!(text.contains(named), "{text:?} does not name {named}");
     Ok(())
 }

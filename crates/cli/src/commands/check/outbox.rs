@@ -1,7 +1,7 @@
 //! Where events go, and the queries that make them.
 
 use oncebox_config::{Config, SweepConfig, WebhookConfig};
-use oncebox_core::error::describe;
+use oncebox_core::error::describe_whole;
 use oncebox_core::store::{Finding, OutboxAdmin};
 
 use crate::load;
@@ -12,18 +12,26 @@ pub(super) fn relay(config: &Config) -> Vec<Finding> {
         let detail = "no relay here (outbox.relay = false): events wait until another process publishes them";
         return vec![Finding::ok("outbox", detail.to_owned())];
     }
-    let rest = match config.kafka {
-        Some(_) => "to Kafka",
-        None => "nowhere: they are parked, because there is no [kafka]",
+    let cluster = config.outbox.cluster.as_deref();
+    let rest = match (&config.outbox.exchange, config.kafka.get(cluster)) {
+        (Some(_), _) => "to RabbitMQ".to_owned(),
+        (None, Some(_)) => cluster.map_or_else(|| "to Kafka".to_owned(), |name| format!("to Kafka ({name})")),
+        (None, None) => "nowhere: they are parked, because there is no [kafka]".to_owned(),
     };
-    let other = if config.webhooks.is_empty() { "" } else { "other " };
+    // Webhooks that get copies take nothing away.
+    let takes = config.webhooks.iter().any(|webhook| !webhook.copy) || !config.outbox.routes.is_empty();
+    let other = if takes { "other " } else { "" };
     let mut findings = vec![Finding::ok("outbox", format!("the relay is on; {other}events go {rest}"))];
     findings.extend(config.webhooks.iter().flat_map(webhook));
     findings
 }
 
 fn webhook(config: &WebhookConfig) -> Vec<Finding> {
-    let subject = format!("webhook {}", config.topics.join(", "));
+    let topics = config.topics.join(", ");
+    let subject = match &config.name {
+        Some(name) => format!("webhook {name} ({topics})"),
+        None => format!("webhook {topics}"),
+    };
     let origin = config.url.origin();
     if let Err(e) = load::webhook(config) {
         return vec![Finding::error(&subject, e.to_string())];
@@ -41,7 +49,8 @@ fn webhook(config: &WebhookConfig) -> Vec<Finding> {
         findings.push(Finding::warning(&subject, detail));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(&subject, format!("goes to {origin}, signed")));
+        let goes = if config.copy { "copies go" } else { "goes" };
+        findings.push(Finding::ok(&subject, format!("{goes} to {origin}, signed")));
     }
     findings
 }
@@ -59,7 +68,7 @@ pub(super) async fn sweeps<S: OutboxAdmin>(store: &S, sweeps: &[SweepConfig]) ->
                     format!("the query is valid; runs every {every}, emits to {}", sweep.topic),
                 )
             }
-            Err(e) => Finding::error(&subject, describe(&e)),
+            Err(e) => Finding::error(&subject, describe_whole(&e)),
         });
     }
     findings

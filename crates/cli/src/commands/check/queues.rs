@@ -23,7 +23,7 @@ pub(super) async fn check(config: &Config) -> (Vec<Finding>, bool) {
     for inbox in &config.inboxes {
         let SourceConfig::Rabbitmq(read) = &inbox.source else { continue };
         let subject = format!("queue {} of {}", read.queue, inbox.consumer);
-        if let Err(e) = load::rabbitmq_source(&rabbitmq, read, &inbox.identity) {
+        if let Err(e) = load::rabbitmq_source(&rabbitmq, read, inbox) {
             findings.push(Finding::error(&subject, e.to_string()));
         }
         let in_order = read.key.is_some() || inbox.on_failure == OnFailure::ParkKey;

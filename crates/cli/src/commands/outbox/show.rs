@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use crate::args::Output;
 use crate::exit::{Answer, CommandResult};
-use crate::output::{self, lossy, or_dash, text, time};
+use crate::output::{self, or_dash, text, time};
 
-pub(super) fn list(entries: &[OutboxEntry], output: Output) -> CommandResult {
+/// The events; that there are none is a negative answer if some were asked for.
+pub(super) fn list(entries: &[OutboxEntry], is_filtered: bool, output: Output) -> CommandResult {
     match output {
         Output::Json => output::json(&entries.iter().map(as_json).collect::<Vec<_>>())?,
         Output::Table => {
@@ -17,7 +18,7 @@ pub(super) fn list(entries: &[OutboxEntry], output: Output) -> CommandResult {
                     event.seq.to_string(),
                     time(event.created_at_ms),
                     event.topic.to_string(),
-                    or_dash(event.key.as_deref().map(lossy)),
+                    or_dash(event.key.as_deref().map(|key| text(Some(key)))),
                     state(entry),
                     event.attempts.to_string(),
                     entry.error.as_deref().map(output::short).unwrap_or_default(),
@@ -27,7 +28,7 @@ pub(super) fn list(entries: &[OutboxEntry], output: Output) -> CommandResult {
             output::line(&output::table(header, rows).to_string())?;
         }
     }
-    Ok(if entries.is_empty() { Answer::No } else { Answer::Yes })
+    output::listed(entries.is_empty(), is_filtered)
 }
 
 pub(super) fn whole(entry: &OutboxEntry, output: Output) -> CommandResult {
@@ -70,12 +71,10 @@ fn state(entry: &OutboxEntry) -> String {
 
 fn as_json(entry: &OutboxEntry) -> Value {
     let event = &entry.event;
-    json!({
-        "seq": event.seq,
+    let mut json = json!({
+        "number": event.seq,
         "id": event.id.to_string(),
         "topic": &*event.topic,
-        "key": event.key.as_deref().map(lossy),
-        "payload": event.payload.as_deref().map(lossy),
         "headers": output::headers(&event.headers),
         "created_at": time(event.created_at_ms),
         "deliver_at": event.deliver_at_ms.map(time),
@@ -87,5 +86,8 @@ fn as_json(entry: &OutboxEntry) -> Value {
         "consumer": entry.consumer,
         "tenant": entry.tenant,
         "causation_id": event.causation_id,
-    })
+    });
+    output::put_bytes(&mut json, "key", event.key.as_deref());
+    output::put_bytes(&mut json, "payload", event.payload.as_deref());
+    json
 }

@@ -8,11 +8,16 @@ use serde_json::{Value, json};
 
 use crate::args::Output;
 use crate::cluster::{self, Logs};
-use crate::exit::{Answer, CommandResult};
+use crate::exit::CommandResult;
 use crate::output::{self, or_dash, time};
 
-pub(super) async fn list(config: &Config, positions: &[PositionStatus], output: Output) -> CommandResult {
-    let logs = cluster::logs(config, positions.iter().map(|p| p.topic.clone())).await;
+pub(super) async fn list(
+    config: &Config,
+    positions: &[PositionStatus],
+    is_filtered: bool,
+    output: Output,
+) -> CommandResult {
+    let logs = cluster::logs(config, positions).await;
     match output {
         Output::Json => {
             let rows: Vec<Value> = positions.iter().map(|p| as_json(p, &logs)).collect();
@@ -21,9 +26,9 @@ pub(super) async fn list(config: &Config, positions: &[PositionStatus], output: 
         Output::Table => as_table(positions, &logs)?,
     }
     if let Some(error) = logs.error() {
-        output::note(&format!("where the logs end is not known: {}", printable(error)));
+        output::note(&format!("where the logs end is not known: {}", printable(&error)));
     }
-    Ok(if positions.is_empty() { Answer::No } else { Answer::Yes })
+    output::listed(positions.is_empty(), is_filtered)
 }
 
 fn as_json(position: &PositionStatus, logs: &Logs) -> Value {
@@ -33,10 +38,10 @@ fn as_json(position: &PositionStatus, logs: &Logs) -> Value {
         "topic": topic,
         "partition": partition,
         "next_offset": next_offset,
-        "log_end": logs.end(topic, *partition),
+        "log_end": logs.end(position),
         "lag": logs.lag(position),
         "log": log,
-        "log_now": logs.id(topic).map(LogId::as_str),
+        "log_now": logs.id(position).map(LogId::as_str),
         "caught_up_at": position.caught_up_ms.map(time),
         "retired": position.retired,
         "epoch": position.epoch,
@@ -51,7 +56,7 @@ fn as_table(positions: &[PositionStatus], logs: &Logs) -> std::io::Result<()> {
             p.topic.clone(),
             p.partition.to_string(),
             or_dash(p.next_offset),
-            or_dash(logs.end(&p.topic, p.partition)),
+            or_dash(logs.end(p)),
             or_dash(logs.lag(p)),
             log(p, logs),
             or_dash(p.caught_up_ms.map(time)),
@@ -79,7 +84,7 @@ fn as_table(positions: &[PositionStatus], logs: &Logs) -> std::io::Result<()> {
 /// The log of the position, and the one that is there now if that is another one.
 fn log(position: &PositionStatus, logs: &Logs) -> String {
     let Some(stored) = &position.log else { return "-".to_owned() };
-    match logs.id(&position.topic) {
+    match logs.id(position) {
         Some(now) if now.contradicts(&LogId::new(stored.as_str())) => format!("{stored}, but now {now}"),
         _ => stored.clone(),
     }

@@ -25,18 +25,18 @@ pub(super) struct Known {
 
 /// A move, decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Move {
-    pub(super) partition: i32,
-    pub(super) from: Option<i64>,
-    pub(super) to: i64,
+pub(crate) struct Move {
+    pub(crate) partition: i32,
+    pub(crate) from: Option<i64>,
+    pub(crate) to: i64,
     /// The position belongs to another log than the one that is there now.
-    pub(super) other_log: bool,
+    pub(crate) other_log: bool,
     /// Messages that are in the log, were not applied, and would be skipped.
-    pub(super) lost: i64,
+    pub(crate) lost: i64,
     /// Messages that were removed from the log before they were applied.
-    pub(super) gone: i64,
+    pub(crate) gone: i64,
     /// Messages whose receipts may be purged, so that they would be applied again.
-    pub(super) again: i64,
+    pub(crate) again: i64,
 }
 
 /// Where a partition goes, or why it cannot go there.

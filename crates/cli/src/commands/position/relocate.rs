@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use oncebox_config::Config;
+use oncebox_core::operate::Operator;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{PositionKey, PositionStatus, StoreStatus};
 use oncebox_kafka::admin::{Admin, Watermarks};
@@ -13,35 +14,60 @@ use super::known;
 use super::plan::{Known, Move, plan};
 use crate::args::{Output, PositionMove, To};
 use crate::cluster;
+use crate::commands::audit::audited;
 use crate::exit::{Answer, CommandResult, Exit, Failure};
+use crate::load::Way;
 use crate::output;
 use crate::stores::ConfiguredStore;
 
 pub(super) async fn relocate<S: ConfiguredStore>(
     store: &S,
+    operator: &Operator<S>,
     config: &Config,
     status: &StoreStatus,
     wanted: &PositionMove,
 ) -> CommandResult {
+    let (moves, log_now) = moved(store, operator, config, status, wanted).await?;
+    show(wanted, &moves, log_now.as_ref())?;
+    for caution in cautions(config, status, wanted, &moves) {
+        output::note(&caution);
+    }
+    Ok(Answer::Yes)
+}
+
+/// Moves the positions, unless it is a dry run, or messages would be lost and nobody has accepted that. Says what was moved, and in
+/// which log.
+pub(crate) async fn moved<S: ConfiguredStore>(
+    store: &S,
+    operator: &Operator<S>,
+    config: &Config,
+    status: &StoreStatus,
+    wanted: &PositionMove,
+) -> Result<(Vec<Move>, Option<LogId>), Failure> {
     known(config, &status.positions, &wanted.consumer, &wanted.topic)?;
-    let admin = cluster::admin(config)?;
+    let admin = cluster::admin(config, Way::of_consumer(config, wanted.consumer.as_str()))?;
     let meant = meant(&admin, wanted).await?;
     let log_now = log_now(&admin, &wanted.topic).await?;
     let moves = plans(&admin, status, wanted, meant, log_now.as_ref()).await?;
     let loses = moves.iter().any(Move::loses);
-    if wanted.dry_run || !loses || wanted.accept_loss {
-        if !wanted.dry_run {
-            carry_out(store, wanted, &moves, log_now.as_ref()).await?;
+    if !wanted.dry_run {
+        if loses && !wanted.accept_loss {
+            return Err(Failure::data(format!("nothing was moved: {}", loss(&moves, &wanted.topic))));
         }
-        show(wanted, &moves, log_now.as_ref())?;
-        warn(config, status, wanted, &moves);
-        return Ok(Answer::Yes);
+        let moved = |m: &Move| json!({ "partition": m.partition, "from": m.from, "to": m.to });
+        let parameters = json!({
+            "topic": wanted.topic, "partitions": moves.iter().map(moved).collect::<Vec<_>>(),
+            "accept_loss": wanted.accept_loss,
+        });
+        let action = operator.action("position move").to(wanted.consumer.as_str()).with(parameters);
+        let work = carry_out(store, wanted, &moves, log_now.as_ref());
+        audited(operator, action, work, |()| json!({ "moved": moves.len() })).await?;
     }
-    Err(Failure::data(format!("nothing was moved: {}", loss(&moves, &wanted.topic))))
+    Ok((moves, log_now))
 }
 
 async fn log_now(admin: &Admin, topic: &str) -> Result<Option<LogId>, Failure> {
-    let mut logs = admin.log_ids(&[topic.to_owned()]).await.map_err(|e| cluster::unreachable(&e))?;
+    let mut logs = admin.log_ids(&[topic.to_owned()]).await.map_err(|e| cluster::failure(&e))?;
     Ok(logs.remove(topic).flatten())
 }
 
@@ -49,7 +75,7 @@ async fn log_now(admin: &Admin, topic: &str) -> Result<Option<LogId>, Failure> {
 async fn meant(admin: &Admin, wanted: &PositionMove) -> Result<Vec<Watermarks>, Failure> {
     let topic = wanted.topic.as_str();
     let nothing = |text: String| Failure { exit: Exit::Negative, text };
-    let all = admin.watermarks(topic).await.map_err(|e| cluster::unreachable(&e))?.ok_or_else(|| {
+    let all = admin.watermarks(topic).await.map_err(|e| cluster::failure(&e))?.ok_or_else(|| {
         nothing(format!(
             "there is no topic {topic}. If it will not come back: `oncebox position retire --consumer {} --topic {topic}`",
             wanted.consumer
@@ -116,7 +142,7 @@ async fn offsets_at(
     partitions: &[i32],
     ms: i64,
 ) -> Result<BTreeMap<i32, Option<i64>>, Failure> {
-    admin.offsets_for_time(topic, partitions, ms).await.map_err(|e| cluster::unreachable(&e))
+    admin.offsets_for_time(topic, partitions, ms).await.map_err(|e| cluster::failure(&e))
 }
 
 fn position<'a>(
@@ -204,13 +230,19 @@ fn show(wanted: &PositionMove, moves: &[Move], log: Option<&LogId>) -> Result<()
 }
 
 /// What the operator should know, beside the answer.
-fn warn(config: &Config, status: &StoreStatus, wanted: &PositionMove, moves: &[Move]) {
+pub(crate) fn cautions(
+    config: &Config,
+    status: &StoreStatus,
+    wanted: &PositionMove,
+    moves: &[Move],
+) -> Vec<String> {
+    let mut said = Vec::new();
     if wanted.dry_run && !wanted.accept_loss && moves.iter().any(Move::loses) {
-        output::note(&format!("would be refused: {}", loss(moves, &wanted.topic)));
+        said.push(format!("would be refused: {}", loss(moves, &wanted.topic)));
     }
     let again: i64 = moves.iter().map(|m| m.again).sum();
     if again == 0 {
-        return;
+        return said;
     }
     let consumer = status.consumers.iter().find(|c| c.consumer == wanted.consumer.as_str());
     let purged = output::or_dash(consumer.and_then(|c| c.purged_before_ms).map(output::time));
@@ -222,7 +254,8 @@ fn warn(config: &Config, status: &StoreStatus, wanted: &PositionMove, moves: &[M
     } else {
         "they would be applied again; stale = \"park\" makes dead letters of them instead"
     };
-    output::note(&format!(
+    said.push(format!(
         "warning: up to {again} messages are older than the receipts that were purged (before {purged}): {advice}"
     ));
+    said
 }

@@ -9,13 +9,17 @@ use oncebox_kafka::Kafka;
 use oncebox_rabbitmq::{Rabbitmq, RabbitmqSink};
 use oncebox_webhook::Webhook;
 
-use crate::load;
+use crate::load::{self, Shares};
 
-/// Where events go: each `[[webhook]]` and each route for its topics, `[kafka]` or an exchange for the rest.
+/// Where events go: each `[[webhook]]` and each route for its topics, `[kafka]` or an exchange for the rest. Webhooks with
+/// `copy` get theirs besides.
 #[derive(Clone)]
 pub(crate) struct Sinks {
     settings: RelaySettings,
+    /// By topic.
     webhooks: Vec<(String, ByEvent<Webhook>)>,
+    /// By name and topic.
+    copies: Vec<(String, String, ByEvent<Webhook>)>,
     rabbitmq: Option<Arc<RabbitmqSink>>,
     /// The topics that go to RabbitMQ.
     routed: Vec<String>,
@@ -34,17 +38,22 @@ impl Sinks {
     /// The sinks of the configuration, if it has a relay, or what is wrong with them.
     pub(crate) fn new(
         config: &Config,
+        shares: &Shares,
         kafka: Option<&Kafka>,
         rabbitmq: Option<&Rabbitmq>,
     ) -> Result<Option<Self>, Vec<String>> {
         if !config.outbox.relay {
             return Ok(None);
         }
-        let (mut webhooks, mut problems) = (Vec::new(), Vec::new());
+        let (mut webhooks, mut copies, mut problems) = (Vec::new(), Vec::new(), Vec::new());
         for (nth, webhook) in config.webhooks.iter().enumerate() {
-            match load::webhook(webhook) {
-                Ok(sink) => webhooks.extend(webhook.topics.iter().map(|topic| (topic.clone(), sink.clone()))),
-                Err(e) => problems.push(format!("webhook[{nth}] ({}): {e}", webhook.url.origin())),
+            let topics = webhook.topics.iter().cloned();
+            match (load::webhook(webhook), &webhook.name) {
+                (Ok(sink), Some(name)) if webhook.copy => {
+                    copies.extend(topics.map(|topic| (name.clone(), topic, sink.clone())));
+                }
+                (Ok(sink), _) => webhooks.extend(topics.map(|topic| (topic, sink.clone()))),
+                (Err(e), _) => problems.push(format!("webhook[{nth}] ({}): {e}", webhook.url.origin())),
             }
         }
         let rabbitmq = match rabbitmq.map(|rabbitmq| load::rabbitmq_sink(rabbitmq, &config.outbox)) {
@@ -64,15 +73,21 @@ impl Sinks {
             None => Rest::Nobody,
         };
         let routed = config.outbox.routes.iter().flat_map(|route| route.topics.clone()).collect();
-        Ok(Some(Self { settings: load::relay_settings(&config.outbox), webhooks, rabbitmq, routed, rest }))
+        let mut settings = load::relay_settings(&config.outbox);
+        shares.give_relay(&mut settings);
+        Ok(Some(Self { settings, webhooks, copies, rabbitmq, routed, rest }))
     }
 
     /// A relay that publishes the events of this store, and brings what was accepted to its inbox.
     pub(crate) fn relay<S: OutboxAdmin>(&self, store: S, accepted: &[LocalQueue<S>]) -> Relay<S> {
         let relay = Relay::new(store).settings(self.settings.clone());
         let relay = accepted.iter().fold(relay, |relay, queue| relay.route(queue.topic(), queue.sink()));
-        let mut relay =
+        let relay =
             self.webhooks.iter().fold(relay, |relay, (topics, sink)| relay.route(topics, sink.clone()));
+        let mut relay = self
+            .copies
+            .iter()
+            .fold(relay, |relay, (name, topics, sink)| relay.copy(name, topics, sink.clone()));
         if let Some(rabbitmq) = &self.rabbitmq {
             relay = self.routed.iter().fold(relay, |relay, topics| relay.route(topics, Arc::clone(rabbitmq)));
         }

@@ -1,10 +1,10 @@
 //! Where the inboxes of the configuration read from.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::Router;
-use oncebox_config::{Config, HttpMode, InboxConfig, KafkaInbox, SourceConfig};
+use oncebox_config::{Config, HttpMode, InboxConfig, KafkaInbox, RetentionCheck, SourceConfig};
 use oncebox_core::inbox::Worker;
 use oncebox_core::monitor::Monitor;
 use oncebox_core::names::ConsumerName;
@@ -15,9 +15,10 @@ use oncebox_kafka::Kafka;
 use oncebox_rabbitmq::{Rabbitmq, RabbitmqSource};
 use tokio_util::sync::CancellationToken;
 
-use super::retention;
+use super::retention::{self, Refusal};
+use crate::cluster;
 use crate::exit::Failure;
-use crate::load;
+use crate::load::{self, Way};
 
 /// The doors of the inboxes that take requests. Open before the database is there: who comes then is told to come again.
 pub(super) struct Doors {
@@ -45,9 +46,11 @@ impl Doors {
 
 /// What inboxes read from.
 pub(super) struct Sources<'a> {
-    kafka: Option<Kafka>,
+    kafka: BTreeMap<Way<'a>, Kafka>,
     rabbitmq: Option<Rabbitmq>,
     doors: &'a Doors,
+    /// How many bytes the client of each inbox may fetch ahead.
+    fetch_ahead: usize,
 }
 
 /// Where one inbox reads from.
@@ -66,20 +69,38 @@ pub(super) struct KafkaTopics {
     kafka: Kafka,
     inbox: InboxConfig,
     read: KafkaInbox,
+    fetch_ahead: usize,
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(config: &Config, doors: &'a Doors) -> Result<Self, Failure> {
+    pub(super) fn new(config: &'a Config, doors: &'a Doors, fetch_ahead: usize) -> Result<Self, Failure> {
+        let mut kafka = BTreeMap::new();
+        let read = config.inboxes.iter().filter_map(|inbox| inbox.source.kafka()).map(Way::of);
+        let relayed = Some(Way::of_relay(&config.outbox)).filter(|way| {
+            config.outbox.relay && config.outbox.exchange.is_none() && way.leads_somewhere(config)
+        });
+        for way in read.chain(relayed) {
+            if let std::collections::btree_map::Entry::Vacant(new) = kafka.entry(way) {
+                let client = way.kafka(config)?;
+                // What librdkafka does not take, a file that is not there say, it would not take later either.
+                let refused =
+                    |e| Failure::config(format!("{}: {}", way.heading(), cluster::failure(&e).text));
+                client.try_out().map_err(refused)?;
+                new.insert(client);
+            }
+        }
         let rabbitmq = config.rabbitmq.as_ref().map(load::rabbitmq).transpose();
         Ok(Self {
-            kafka: config.kafka.as_ref().map(load::kafka),
+            kafka,
             rabbitmq: rabbitmq.map_err(|e| Failure::config(format!("rabbitmq.url: {e}")))?,
             doors,
+            fetch_ahead,
         })
     }
 
-    pub(super) fn kafka(&self) -> Option<&Kafka> {
-        self.kafka.as_ref()
+    /// Where events go, if they go to Kafka.
+    pub(super) fn kafka_of_relay(&self, config: &'a Config) -> Option<&Kafka> {
+        self.kafka.get(&Way::of_relay(&config.outbox))
     }
 
     pub(super) fn rabbitmq(&self) -> Option<&Rabbitmq> {
@@ -94,16 +115,17 @@ impl<'a> Sources<'a> {
         let missing = |section: &str| Failure::config(format!("{section} is missing"));
         match &inbox.source {
             SourceConfig::Kafka(read) => {
-                let kafka = self.kafka.clone().ok_or_else(|| missing("[kafka]"))?;
+                let kafka = self.kafka.get(&Way::of(read)).cloned().ok_or_else(|| missing("[kafka]"))?;
                 Ok(InboxSource::Kafka(Box::new(KafkaTopics {
                     kafka,
                     inbox: inbox.clone(),
                     read: read.clone(),
+                    fetch_ahead: self.fetch_ahead,
                 })))
             }
             SourceConfig::Rabbitmq(read) => {
                 let rabbitmq = self.rabbitmq.as_ref().ok_or_else(|| missing("[rabbitmq]"))?;
-                let source = load::rabbitmq_source(rabbitmq, read, &inbox.identity)
+                let source = load::rabbitmq_source(rabbitmq, read, inbox)
                     .map_err(|e| Failure::config(format!("inbox {}: {e}", inbox.consumer)))?;
                 Ok(InboxSource::Rabbitmq(source))
             }
@@ -136,9 +158,16 @@ impl<S: OutboxAdmin> InboxSource<S> {
     pub(super) async fn serve(self, worker: Worker<S>, monitor: Monitor, stop: CancellationToken) {
         match self {
             Self::Kafka(topics) => {
-                let KafkaTopics { kafka, inbox, read } = *topics;
-                if retention::allows_start(&kafka, &inbox, &read, &monitor, &stop).await {
-                    worker.serve(kafka.source(&read.topics).group(&read.group), stop).await;
+                let KafkaTopics { kafka, inbox, read, fetch_ahead } = *topics;
+                let source = kafka.source(&read.topics).group(&read.group).fetch_ahead(fetch_ahead);
+                if read.retention_check == RetentionCheck::Warn {
+                    retention::warn_of_all(&kafka, &inbox, &read, &stop);
+                    return worker.serve(source, stop).await;
+                }
+                let refusal = Refusal::new(&kafka, &inbox, &read, &monitor);
+                if refusal.allows_start(&stop).await {
+                    let source = source.gate(refusal.gate());
+                    tokio::join!(worker.serve(source, stop.clone()), refusal.watch(&stop));
                 }
             }
             Self::Rabbitmq(source) => worker.serve(source, stop).await,

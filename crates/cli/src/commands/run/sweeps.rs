@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncebox_config::SweepConfig;
 use oncebox_core::backoff;
-use oncebox_core::error::describe;
+use oncebox_core::error::{describe, describe_whole};
 use oncebox_core::monitor::Monitor;
 use oncebox_core::outbox::events_committed;
 use oncebox_core::store::{OutboxAdmin, StoreError, Sweep};
@@ -23,7 +23,7 @@ pub(crate) async fn problems<S: OutboxAdmin>(
         match store.check_sweep(sweep).await {
             Ok(()) => {}
             Err(e) if is_unreachable(&e) => return Err(e),
-            Err(e) => problems.push(format!("sweep {}: {}", sweep.name, describe(&e))),
+            Err(e) => problems.push(format!("sweep {}: {}", sweep.name, describe_whole(&e))),
         }
     }
     Ok(problems)
@@ -59,8 +59,9 @@ pub(crate) async fn sweep<S: OutboxAdmin>(
             Err(e) => {
                 failures += 1;
                 let reason = describe(&e);
-                warn!(sweep = sweep.name, reason, "a sweep failed; trying again");
-                health.failed(reason);
+                if health.failed(&reason) {
+                    warn!(sweep = sweep.name, reason, "a sweep failed; trying again");
+                }
                 backoff.delay(failures)
             }
         };

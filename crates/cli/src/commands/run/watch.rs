@@ -1,6 +1,6 @@
 //! Looks at the database now and then: is it there, and the numbers that only it knows.
 
-mod oldest;
+mod outbox;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,19 +10,20 @@ use oncebox_core::metrics::{self, COUNT_CAP};
 use oncebox_core::monitor::Monitor;
 use oncebox_core::store::{Admin, StoreStatus};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
-pub(crate) use oldest::OldestEvent;
+pub(crate) use outbox::OutboxAlarms;
 
 /// How often it looks.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) async fn watch<S: Admin>(
     store: S,
-    mut oldest: OldestEvent,
+    mut outbox: OutboxAlarms,
     monitor: Monitor,
     stop: CancellationToken,
 ) {
-    let health = monitor.register("store", "");
+    let health = monitor.register_with("store", "", "the database is back");
     // A consumer whose last dead letter is gone must show zero, not its last number.
     let mut shown: BTreeSet<String> = BTreeSet::new();
     loop {
@@ -30,7 +31,7 @@ pub(crate) async fn watch<S: Admin>(
             store.ping().await?;
             store.status(COUNT_CAP).await
         };
-        match oldest.show_during(look).await {
+        match outbox.show_during(look).await {
             Ok(status) => {
                 health.succeeded();
                 show_dead_letters(&status, &mut shown);
@@ -38,12 +39,17 @@ pub(crate) async fn watch<S: Admin>(
                 metrics::outbox_delayed().set(status.outbox.delayed as f64);
                 metrics::outbox_held().set(status.outbox.held as f64);
                 metrics::outbox_parked().set(status.outbox.parked as f64);
-                oldest.note_age(status.outbox.oldest);
+                outbox.note(&status.outbox);
             }
-            Err(e) => health.failed(describe(&e)),
+            Err(e) => {
+                let reason = describe(&e);
+                if health.failed(&reason) {
+                    warn!(reason, "the database cannot be used; trying again");
+                }
+            }
         }
         tokio::select! {
-            () = oldest.show_during(tokio::time::sleep(LOOK_INTERVAL)) => {}
+            () = outbox.show_during(tokio::time::sleep(LOOK_INTERVAL)) => {}
             () = stop.cancelled() => return,
         }
     }

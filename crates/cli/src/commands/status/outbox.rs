@@ -30,15 +30,15 @@ pub(super) fn as_json(status: &OutboxStatus) -> Value {
     })
 }
 
-pub(super) fn as_table(status: &OutboxStatus) -> std::io::Result<()> {
-    output::line(&format!(
+pub(super) fn as_text(status: &OutboxStatus) -> String {
+    let counts = format!(
         "outbox: {} pending{}, {} of them delayed and {} held; {} parked",
         capped(status.pending),
         status.oldest.map(|age| format!(" (the oldest for {})", seconds(age))).unwrap_or_default(),
         capped(status.delayed),
         capped(status.held),
         capped(status.parked),
-    ))?;
+    );
     let mut owners: BTreeMap<Option<&str>, Vec<&ShardStatus>> = BTreeMap::new();
     for shard in &status.shards {
         owners.entry(shard.owner.as_deref()).or_default().push(shard);
@@ -54,7 +54,7 @@ pub(super) fn as_table(status: &OutboxStatus) -> std::io::Result<()> {
             output::or_dash(lease.map(|left| format!("{} left", seconds(left)))),
         ]
     });
-    output::line(&output::table(["relay", "shards", "epoch", "lease"], rows).to_string())
+    format!("{counts}\n{}", output::table(["relay", "shards", "epoch", "lease"], rows))
 }
 
 fn seconds(duration: Duration) -> String {

@@ -10,17 +10,17 @@ use super::super::parse;
 const GUIDE: &str = include_str!("../../../../../docs/guides/daemon.md");
 
 /// What is required in each section.
-const SMALLEST: [(&str, &str, &str); 8] = [
+const SMALLEST: [(&str, &str, &str); 12] = [
     ("store", "[store]", "url = \"postgres://erp@db/erp\""),
     ("kafka", "[kafka]", "brokers = \"k\""),
+    ("rabbitmq", "[rabbitmq]", "url = \"amqp://host\""),
     ("http", "[http]", ""),
+    ("log", "[log]", ""),
+    ("limits", "[limits]", ""),
     ("purge", "[purge]", ""),
     ("outbox", "[outbox]", ""),
-    (
-        "inbox",
-        "[[inbox]]",
-        "consumer = \"stock\"\ntopics = [\"t\"]\nid = \"key\"\nhandler.each = [\"SELECT :id\"]",
-    ),
+    ("outbox.route", "[[outbox.route]]", "topics = [\"r\"]\nexchange = \"e\""),
+    ("inbox", "[[inbox]]", "consumer = \"stock\"\nid = \"header:id\"\nhandler.each = [\"SELECT :id\"]"),
     ("webhook", "[[webhook]]", "topics = [\"w\"]\nurl = \"https://host/path\""),
     (
         "sweep",
@@ -29,6 +29,9 @@ const SMALLEST: [(&str, &str, &str); 8] = [
     ),
 ];
 
+/// The section of an inbox that reads a queue.
+const QUEUE: &str = "inbox with a queue";
+
 /// A file with one more line in this section, as the daemon understands it.
 fn with(section: &str, line: &str) -> Config {
     let mut text = String::new();
@@ -36,7 +39,11 @@ fn with(section: &str, line: &str) -> Config {
         let more = match (name, section) {
             // Only a webhook wants a relay.
             ("webhook", _) if section != "webhook" => continue,
+            ("outbox.route", _) if section != "outbox.route" => continue,
             ("outbox", "webhook") => "relay = true",
+            ("inbox", QUEUE) => &format!("queue = \"q\"\n{line}"),
+            ("inbox", "inbox.http") => &format!("[inbox.http]\npath = \"/in\"\n{line}"),
+            ("inbox", _) => &format!("topics = [\"t\"]\n{}", if section == "inbox" { line } else { "" }),
             _ if name == section => line,
             _ => "",
         };
@@ -48,6 +55,7 @@ fn with(section: &str, line: &str) -> Config {
     for webhook in &mut config.webhooks {
         webhook.timeout.get_or_insert(oncebox_webhook::DEFAULT_TIMEOUT);
         webhook.at_once.get_or_insert(oncebox_webhook::DEFAULT_AT_ONCE);
+        webhook.park_on.get_or_insert_with(|| oncebox_webhook::DEFAULT_PARK_ON.to_vec());
     }
     config
 }
@@ -90,6 +98,7 @@ fn template() -> Vec<(String, String, String)> {
 fn the_guide_names_the_true_defaults() {
     let defaults = guide().into_iter().filter_map(|(section, key, default)| Some((section, key, default?)));
     for (section, key, default) in defaults {
+        let section = if (section, key) == ("inbox", "prefetch") { QUEUE } else { section };
         let line = format!("{key} = {default}");
         assert_eq!(with(section, &line), with(section, ""), "[{section}] {line}");
     }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::parts::{Parts, PartsError};
 use super::pointer::{self, Leaf};
+use crate::error::describe;
 use crate::message::{PATH_PREFIX, PROPERTY_PREFIX, Record};
 
 /// The place in a record that holds its id or its tenant.
@@ -147,7 +148,7 @@ impl Selector {
     }
 
     /// Whether reading it may need the payload.
-    pub(super) fn reads_payload(&self) -> bool {
+    pub(crate) fn reads_payload(&self) -> bool {
         match self {
             Self::Json(_) | Self::CloudEvents => true,
             Self::All(parts) => parts.iter().any(Self::reads_payload),
@@ -194,7 +195,7 @@ pub(super) fn read_leaves<const N: usize>(
     pointers: [Option<&str>; N],
 ) -> Result<[Option<Leaf>; N], SelectError> {
     let payload = record.payload.as_deref().ok_or(SelectError::NoPayload)?;
-    pointer::read(payload, pointers).map_err(|e| SelectError::NotJson(e.to_string()))
+    pointer::read(payload, pointers).map_err(|e| SelectError::NotJson(describe(&e)))
 }
 
 pub(super) fn text_at(pointer: &str, leaf: Option<Leaf>) -> Result<String, SelectError> {

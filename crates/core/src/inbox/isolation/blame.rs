@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::{error, warn};
 
 use super::probe::Others;
-use crate::error::{BoxError, Outcome, describe};
+use crate::error::{BoxError, Outcome, describe_in_log, describe_whole};
 use crate::inbox::Engine;
 use crate::inbox::batch::{Batch, Part};
 use crate::inbox::policy::OnFailure;
@@ -53,12 +53,13 @@ impl<S: InboxStore> Engine<S> {
         part.failures += 1;
         let failures = part.failures;
         let item = &batch.items[part.range.start];
-        let reason = describe(error.as_ref());
+        let reason = describe_in_log(error.as_ref());
         let outcome = Outcome::of(error.as_ref());
         let rejected = matches!(outcome, Some(Outcome::Reject { .. }));
+        let retry = self.retry.get();
         let attempts = match blame {
-            Blame::Message => self.settings.retry.attempts,
-            Blame::Unsure => self.settings.retry.attempts.max(MIN_ATTEMPTS_WHEN_UNSURE),
+            Blame::Message => retry.attempts,
+            Blame::Unsure => retry.attempts.max(MIN_ATTEMPTS_WHEN_UNSURE),
         };
         if !rejected && failures < attempts {
             batch.health.failed(&reason);
@@ -66,16 +67,18 @@ impl<S: InboxStore> Engine<S> {
             warn!(position = %batch.partition.key, id = %item, attempt = failures, reason, "the message failed and will be tried again");
             return Next::Later(match outcome {
                 Some(Outcome::RetryAfter { delay, .. }) => delay,
-                _ => self.settings.retry.backoff.delay(failures),
+                _ => retry.backoff.delay(failures),
             });
         }
-        if self.gives_back(batch.partition) {
+        let why = match blame {
+            _ if rejected => Why::Rejected,
+            Blame::Message => Why::Failed,
+            Blame::Unsure => Why::Unavailable,
+        };
+        if self.answers_trouble(batch.partition) {
             batch.health.failed(&reason);
-            let why = match blame {
-                _ if rejected => Why::Rejected,
-                Blame::Message => Why::Failed,
-                Blame::Unsure => Why::Unavailable,
-            };
+            // What a handler says when it rejects is for the sender, who knows the message.
+            let reason = if rejected { describe_whole(error.as_ref()) } else { reason };
             return Next::GiveBack(GivenBack::new(why, reason));
         }
         // Who rejects a message has looked at it. Any other error may have nothing to do with it.
@@ -95,6 +98,11 @@ impl<S: InboxStore> Engine<S> {
                 }
             }
         }
+        if self.gives_back(batch.partition) {
+            batch.health.failed(&reason);
+            warn!(position = %batch.partition.key, id = %item, attempts = failures, reason, "the message is given back");
+            return Next::GiveBack(GivenBack::new(why, reason));
+        }
         // A log takes nothing back.
         if matches!(self.settings.on_failure, OnFailure::Halt | OnFailure::GiveBack) {
             return Next::Stop(format!(
@@ -106,6 +114,6 @@ impl<S: InboxStore> Engine<S> {
             self.streak.one_given_up();
         }
         error!(position = %batch.partition.key, id = %item, attempts = failures, reason, "the message is given up: see `oncebox dead list`");
-        Next::Park(reason)
+        Next::Park(describe_whole(error.as_ref()))
     }
 }

@@ -66,7 +66,9 @@ impl<S: InboxStore> Engine<S> {
     /// do with those.
     fn others(&self, partition: &Partition, items: &[Item], failed: usize, lane: usize) -> Vec<Item> {
         let Item::Fit(failed_message, failed_key) = &items[failed] else { return Vec::new() };
-        let waiting = self.identify(partition.queues.peek(lane, MAX_MESSAGES_LOOKED_AT));
+        let mut waiting = partition.queues.peek(lane, MAX_MESSAGES_LOOKED_AT);
+        waiting.retain(|record| self.settings.wants(record));
+        let waiting = self.identify(waiting);
         let mut known = HashSet::from([(failed_message.tenant(), failed_message.key())]);
         let mut others: Vec<(&Message, ReceiptKey)> = items[failed + 1..]
             .iter()

@@ -49,6 +49,17 @@ fn a_message_can_be_named_as_the_cause() {
 }
 
 #[test]
+fn what_is_no_message_can_be_the_cause_too() {
+    let event = Event::to("t").causation_id("request-4711");
+    assert_eq!(event.row().unwrap().causation_id.as_deref(), Some("request-4711"));
+    let both = Event::to("t").caused_by(&message(Some("00-aa-bb-01"))).causation_id("request-4711");
+    let row = both.row().unwrap();
+    assert_eq!(row.causation_id.as_deref(), Some("request-4711"), "what is said comes first");
+    assert_eq!(row.headers, r#"{"traceparent":"00-aa-bb-01"}"#);
+    assert!(Event::to("t").causation_id("x".repeat(513)).row().is_err());
+}
+
+#[test]
 fn the_correlation_id_is_handed_on() {
     let mut record = Record::at("orders", 0, 7);
     record.headers.push("correlation-id", Some("case-1".into()));

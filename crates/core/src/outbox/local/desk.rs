@@ -17,6 +17,8 @@ pub(super) struct Desk(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     open: Option<Open>,
+    /// The inbox is paused, and so it is closed.
+    paused: bool,
     /// How many deliveries there were, in all runs.
     last: i64,
     by_delivery: HashMap<i64, Uuid>,
@@ -52,6 +54,15 @@ impl Desk {
     /// Nothing is taken from now on. What is in the stream is still answered.
     pub(super) fn close(&self) {
         self.lock().open = None;
+    }
+
+    /// The inbox is paused, or not any more.
+    pub(super) fn pause(&self, paused: bool) {
+        self.lock().paused = paused;
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.lock().paused
     }
 
     /// Who waits still is told that there will be no answer.

@@ -39,14 +39,14 @@ impl<S: OutboxAdmin> LocalQueue<S> {
     pub async fn put(&self, records: Vec<Record>) -> Result<(), Error> {
         let bytes = records.iter().map(Record::byte_len).sum();
         let events: Vec<Event> =
-            records.into_iter().map(|record| Event::carrying(&self.0.topic, record)).collect();
+            records.into_iter().map(|record| Event::carrying(&self.inner.topic, record)).collect();
         // What cannot be written is nobody else's trouble.
         for event in &events {
             event.row()?;
         }
         let (written, is_written) = oneshot::channel();
         self.waiting().push_back(Put { events, bytes, written });
-        let turn = Arc::clone(&self.0.writing).lock_owned().await;
+        let turn = Arc::clone(&self.inner.writing).lock_owned().await;
         let puts = take(&mut self.waiting());
         // Empty if whoever wrote before has taken ours along.
         if !puts.is_empty() {
@@ -83,8 +83,8 @@ impl<S: OutboxAdmin> LocalQueue<S> {
     }
 
     async fn store_all(&self, events: &[Event]) -> StoreResult<()> {
-        let store = &self.0.store;
-        let mut txn = store.claim(&self.0.consumer, &[]).await?.txn;
+        let store = &self.inner.store;
+        let mut txn = store.claim(&self.inner.consumer, &[]).await?.txn;
         let rows: Vec<_> = events.iter().filter_map(|event| event.row().ok()).collect();
         match S::write_events(&mut txn, &rows).await {
             Ok(()) => store.commit(txn, None).await,
@@ -96,7 +96,7 @@ impl<S: OutboxAdmin> LocalQueue<S> {
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Put>> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -22,7 +22,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How often a look is taken whether a full stream has room again.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How many batches are under way at once, and how many events each has.
-const BATCHES: usize = 4;
+const BATCHES: usize = 5;
 const BATCH_EVENTS: usize = 250;
 
 /// What a relay delivers the events of a [`LocalQueue`](super::LocalQueue) to.
@@ -90,6 +90,10 @@ impl Sink for LocalSink {
 
     fn concurrency(&self) -> usize {
         BATCHES
+    }
+
+    fn is_paused(&self) -> bool {
+        self.desk.is_paused()
     }
 
     fn batch_events(&self) -> usize {

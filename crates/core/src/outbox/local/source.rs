@@ -16,8 +16,13 @@ const ASK_EVERY: u32 = 30;
 const MARGIN: Duration = Duration::from_secs(60);
 
 impl<S: OutboxAdmin> LocalQueue<S> {
-    /// Until told to stop, or the stream stands still.
-    async fn serve(&self, stream: &Stream, stop: &CancellationToken) -> Result<(), BoxError> {
+    /// Until told to stop, the stream stands still, or the consumer is paused.
+    async fn serve(
+        &self,
+        stream: &Stream,
+        intake: &Intake,
+        stop: &CancellationToken,
+    ) -> Result<(), BoxError> {
         for look in 0.. {
             if let Some(reason) = stream.stopped() {
                 return Err(reason.into());
@@ -28,6 +33,7 @@ impl<S: OutboxAdmin> LocalQueue<S> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                () = intake.paused() => break,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
@@ -38,7 +44,7 @@ impl<S: OutboxAdmin> LocalQueue<S> {
     /// is not told.
     async fn tell_how_far(&self, stream: &Stream) {
         let asked = Instant::now();
-        if let Ok(status) = self.0.store.status(1).await {
+        if let Ok(status) = self.inner.store.status(1).await {
             let behind = status.outbox.oldest.unwrap_or_default() + MARGIN;
             if let Some(until) = asked.checked_sub(behind) {
                 stream.nothing_waits(until);
@@ -47,16 +53,40 @@ impl<S: OutboxAdmin> LocalQueue<S> {
     }
 }
 
+impl<S: OutboxAdmin> LocalQueue<S> {
+    /// Hands over what the relay brings, until told to stop, or the consumer is paused.
+    async fn hand_over(&self, intake: &Intake, stop: &CancellationToken) -> Result<(), BoxError> {
+        let desk = Arc::clone(&self.inner.desk);
+        let open = OpenStream::queue(Arc::clone(&self.inner.place));
+        let open = if self.compares_payloads { open.compare_payloads() } else { open };
+        let stream = intake.open(open.on_answer(move |answers| desk.answered(answers)));
+        self.inner.desk.open(stream.clone());
+        let served = self.serve(&stream, intake, stop).await;
+        // First: a relay that finds the desk closed would take it for trouble.
+        self.inner.desk.pause(intake.is_paused());
+        self.inner.desk.close();
+        stream.finish().await;
+        self.inner.desk.clear();
+        served
+    }
+}
+
 impl<S: OutboxAdmin> Source for LocalQueue<S> {
     async fn run(&self, intake: Intake, stop: CancellationToken) -> Result<(), BoxError> {
-        let desk = Arc::clone(&self.0.desk);
-        let open = OpenStream::queue(Arc::clone(&self.0.place));
-        let stream = intake.open(open.on_answer(move |answers| desk.answered(answers)));
-        self.0.desk.open(stream.clone());
-        let served = self.serve(&stream, &stop).await;
-        self.0.desk.close();
-        stream.finish().await;
-        self.0.desk.clear();
-        served
+        while !stop.is_cancelled() {
+            if !intake.is_paused() {
+                self.hand_over(&intake, &stop).await?;
+                continue;
+            }
+            // What is put meanwhile stays in the outbox, and the relay leaves it there.
+            self.inner.desk.pause(true);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = intake.resumed() => {}
+            }
+            self.inner.desk.pause(false);
+        }
+        Ok(())
     }
 }

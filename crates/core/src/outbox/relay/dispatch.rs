@@ -1,6 +1,6 @@
 //! Looks for events and sets units to work, one at a time for each topic and group of shards.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use super::Inner;
 use super::routes::Routes;
 use super::unit::{Ended, Unit, UnitKey};
 use crate::error::describe;
+use crate::outbox::sink::Standing;
 use crate::outbox::wake::{Listener, Wake};
-use crate::store::{Lease, OutboxAdmin, SHARDS};
+use crate::store::{Lease, OutboxAdmin, READY_TOPICS, Ready, SHARDS};
 
 /// The shortest wait between two looks.
 const POLL_MIN: Duration = Duration::from_millis(5);
@@ -22,6 +23,9 @@ const POLL_MIN: Duration = Duration::from_millis(5);
 const EXPECTED_WITHIN: Duration = Duration::from_secs(1);
 /// How long a stopping relay waits for what is under way.
 const DRAIN_LIMIT: Duration = Duration::from_secs(15);
+
+/// A turn that took as long, and did not end well, was spent waiting for its receiver.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// What is known of a unit between its runs.
 #[derive(Debug, Default)]
@@ -32,15 +36,27 @@ struct Past {
     not_before: Option<Instant>,
     /// Its sink, or the database, did not work.
     failed: bool,
+    /// Its receiver was waited for in vain.
+    stalled: bool,
 }
 
 /// The units at work.
 struct Running {
-    units: JoinSet<(UnitKey, usize, Ended)>,
+    units: JoinSet<Done>,
     /// What each of them holds.
     leases: HashMap<UnitKey, Vec<Lease>>,
+    /// Those whose last turn has stalled.
+    stalled: HashSet<UnitKey>,
     /// How many there are of each route.
     of_route: Vec<usize>,
+}
+
+/// A unit that has ended.
+struct Done {
+    key: UnitKey,
+    route: usize,
+    ended: Ended,
+    took: Duration,
 }
 
 pub(super) struct Dispatcher<S> {
@@ -49,13 +65,16 @@ pub(super) struct Dispatcher<S> {
     running: Running,
     past: HashMap<UnitKey, Past>,
     turn: u64,
+    /// Where the next look begins: there may be more topics than one look shows.
+    from: String,
 }
 
 impl<S: OutboxAdmin> Dispatcher<S> {
     pub(super) fn new(inner: Arc<Inner<S>>, routes: Routes) -> Self {
         let of_route = vec![0; routes.len()];
-        let running = Running { units: JoinSet::new(), leases: HashMap::new(), of_route };
-        Self { inner, routes, running, past: HashMap::new(), turn: 0 }
+        let running =
+            Running { units: JoinSet::new(), leases: HashMap::new(), stalled: HashSet::new(), of_route };
+        Self { inner, routes, running, past: HashMap::new(), turn: 0, from: String::new() }
     }
 
     /// Publishes until `stop`, then waits for what is under way.
@@ -74,8 +93,9 @@ impl<S: OutboxAdmin> Dispatcher<S> {
                     poll = if soon { POLL_MIN } else { (poll * 2).min(self.inner.settings.poll) };
                 }
                 Err(reason) => {
-                    warn!(reason, "cannot look into the outbox; trying again");
-                    health.failed(reason);
+                    if health.failed(&reason) {
+                        warn!(reason, "cannot look into the outbox; trying again");
+                    }
                     poll = self.inner.settings.poll;
                 }
             }
@@ -106,16 +126,29 @@ impl<S: OutboxAdmin> Dispatcher<S> {
             return Ok(false);
         }
         let shards: Vec<u16> = usable.iter().map(|lease| lease.shard).collect();
-        let ready = self.inner.store.ready(&shards).await.map_err(|error| describe(&error))?;
+        let connection = self.inner.share.to_look().await;
+        let ready = self.inner.store.ready_from(&shards, &self.from, READY_TOPICS).await;
+        drop(connection);
+        let Ready { places, more_from } = ready.map_err(|error| describe(&error))?;
+        let saw_all = self.from.is_empty() && more_from.is_none();
+        self.from = more_from.unwrap_or_default();
         let mut waiting: HashMap<UnitKey, Vec<Lease>> = HashMap::new();
-        for (topic, shard) in ready {
+        for (topic, shard) in places {
             let Some(lease) = usable.iter().find(|lease| lease.shard == shard) else { continue };
-            let groups = self.routes.of(&topic).1.at_once.min(usize::from(SHARDS)) as u16;
+            let route = self.routes.of(&topic).1;
+            if route.sink.is_paused() {
+                continue;
+            }
+            let groups = route.units_of_a_topic().min(usize::from(SHARDS)) as u16;
             let key = UnitKey { topic: topic.into(), group: shard % groups };
             waiting.entry(key).or_default().push(*lease);
         }
         let now = Instant::now();
-        self.past.retain(|key, _| waiting.contains_key(key) || self.running.leases.contains_key(key));
+        // What has failed and is not among those that were looked at may still wait.
+        let may_wait = |past: &Past| !saw_all && past.failures > 0;
+        self.past.retain(|key, past| {
+            waiting.contains_key(key) || self.running.leases.contains_key(key) || may_wait(past)
+        });
         let mut waiting: Vec<(u64, UnitKey, Vec<Lease>)> = waiting
             .into_iter()
             .filter(|(key, _)| !self.running.leases.contains_key(key))
@@ -131,13 +164,16 @@ impl<S: OutboxAdmin> Dispatcher<S> {
         for (_, key, leases) in waiting {
             begun |= self.begin(key, leases);
         }
-        self.show_idle_routes();
+        self.show_routes();
         Ok(begun)
     }
 
     /// A route that has nothing under way and no trouble is idle.
-    fn show_idle_routes(&self) {
-        for at in (0..self.routes.len()).filter(|at| self.running.of_route[*at] == 0) {
+    fn show_routes(&self) {
+        for at in 0..self.routes.len() {
+            if self.routes.at(at).shows_trouble() || self.running.of_route[at] > 0 {
+                continue;
+            }
             let troubled = |(key, past): (&UnitKey, &Past)| past.failed && self.routes.of(&key.topic).0 == at;
             if !self.past.iter().any(troubled) {
                 self.routes.at(at).health.idle();
@@ -145,14 +181,28 @@ impl<S: OutboxAdmin> Dispatcher<S> {
         }
     }
 
-    /// False if its sink has enough to do.
+    /// False if its sink has enough to do, its receiver is away, or it waits for as many receivers as it may.
     fn begin(&mut self, key: UnitKey, leases: Vec<Lease>) -> bool {
         let (at, route) = self.routes.of(&key.topic);
-        if self.running.of_route[at] >= route.at_once {
+        let most = match route.sink.standing() {
+            Standing::Ready | Standing::Failing { .. } => route.at_once,
+            Standing::Probe { .. } => 1,
+            Standing::Away { .. } => 0,
+        };
+        if self.running.of_route[at] >= most {
             return false;
         }
-        self.turn += 1;
         let past = self.past.entry(key.clone()).or_default();
+        if past.stalled {
+            let of_route = |other: &&UnitKey| self.routes.of(&other.topic).0 == at;
+            let waiting = self.running.stalled.iter().filter(of_route).count();
+            let of_topic = self.running.stalled.iter().any(|other| other.topic == key.topic);
+            if !route.takes_stalled(waiting, of_topic) {
+                return false;
+            }
+            self.running.stalled.insert(key.clone());
+        }
+        self.turn += 1;
         past.turn = self.turn;
         let unit = Unit {
             key: key.clone(),
@@ -164,21 +214,24 @@ impl<S: OutboxAdmin> Dispatcher<S> {
         self.running.leases.insert(key, leases);
         let inner = Arc::clone(&self.inner);
         self.running.units.spawn(async move {
+            let began = Instant::now();
             let ended = inner.run_unit(&unit).await;
-            (unit.key, at, ended)
+            Done { key: unit.key, route: at, ended, took: began.elapsed() }
         });
         true
     }
 
-    fn ended(&mut self, ended: Result<(UnitKey, usize, Ended), tokio::task::JoinError>) {
-        let Ok((key, at, ended)) = ended else {
+    fn ended(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        let Ok(Done { key, route, ended, took }) = done else {
             // Units catch the panics of their sinks; only a runtime that shuts down ends up here.
             return;
         };
         self.running.leases.remove(&key);
-        self.running.of_route[at] -= 1;
+        self.running.stalled.remove(&key);
+        self.running.of_route[route] -= 1;
         let past = self.past.entry(key).or_default();
         past.failed = matches!(ended, Ended::Failed(_));
+        past.stalled = ended != Ended::Well && took >= STALLED_AFTER;
         match ended {
             Ended::Well => {
                 past.failures = 0;

@@ -3,9 +3,12 @@
 //! A copy is an event with the same id, in the same outbox, whose topic names its sink. So a sink that is away holds back its
 //! own copies, in order for each key, and nobody else's.
 
+use std::collections::HashMap;
+
 use tracing::debug;
 
 use super::routes::Takers;
+use super::share::Share;
 use crate::error::BoxError;
 use crate::message::Headers;
 use crate::names::ConsumerName;
@@ -13,7 +16,7 @@ use crate::outbox::event::EventRow;
 use crate::outbox::sink::{Delivery, OutgoingEvent, Sink};
 use crate::outbox::time::to_rfc3339;
 use crate::outbox::wake;
-use crate::store::{OutboxAdmin, StoreResult, headers_json};
+use crate::store::{EventFilter, OutboxAdmin, StoreResult, headers_json};
 
 /// What the topics of copies begin with; the name of the sink and the topic itself follow.
 const PREFIX: &str = "oncebox.to.";
@@ -28,21 +31,38 @@ pub(super) fn copy(topic: &str) -> Option<(&str, &str)> {
     topic.strip_prefix(PREFIX)?.split_once('.')
 }
 
+/// A consumer and a tenant.
+type Cause = (Option<String>, Option<String>);
+
 /// Writes the copies. The relay then removes the event itself; if it ends in between, they are written again, as anything that it
 /// delivers may be.
 pub(super) struct FanOut<S> {
     store: S,
+    share: Share,
     takers: Takers,
     /// Nobody's: no receipt is written.
     consumer: ConsumerName,
 }
 
 impl<S: OutboxAdmin> FanOut<S> {
-    pub(super) fn new(store: S, takers: Takers) -> Option<Self> {
-        Some(Self { store, takers, consumer: ConsumerName::new("oncebox").ok()? })
+    pub(super) fn new(store: S, share: Share, takers: Takers) -> Option<Self> {
+        Some(Self { store, share, takers, consumer: ConsumerName::new("oncebox").ok()? })
+    }
+
+    /// The consumer and the tenant of the message that caused each of them, by their places. A relay reads events without them.
+    async fn causes(&self, events: &[OutgoingEvent]) -> StoreResult<HashMap<i64, Cause>> {
+        let filter = EventFilter {
+            seqs: events.iter().map(OutgoingEvent::seq).collect(),
+            limit: u32::try_from(events.len()).unwrap_or(u32::MAX),
+            ..EventFilter::default()
+        };
+        let _connection = self.share.to_look().await;
+        let entries = self.store.events(&filter).await?;
+        Ok(entries.into_iter().map(|entry| (entry.event.seq, (entry.consumer, entry.tenant))).collect())
     }
 
     async fn write(&self, rows: &[EventRow<'_>]) -> StoreResult<()> {
+        let _connection = self.share.to_look().await;
         let mut txn = self.store.claim(&self.consumer, &[]).await?.txn;
         match S::write_events(&mut txn, rows).await {
             Ok(()) => self.store.commit(txn, None).await?,
@@ -65,18 +85,20 @@ impl<S: OutboxAdmin> Sink for FanOut<S> {
             let error = format!("its topic is too long for copies to several sinks: {error}");
             return Ok(vec![Delivery::Reject { error }; events.len()]);
         }
+        let causes = self.causes(events).await?;
         let headers: Vec<String> = events.iter().map(headers).collect();
         let mut rows = Vec::with_capacity(events.len() * topics.len());
         for (event, headers) in events.iter().zip(&headers) {
             let stored = event.stored();
+            let (consumer, tenant) = causes.get(&stored.seq).cloned().unwrap_or_default();
             rows.extend(topics.iter().map(|topic| EventRow {
                 id: stored.id,
                 topic,
                 key: stored.key.as_deref(),
                 payload: stored.payload.as_deref(),
                 headers: headers.clone(),
-                consumer: None,
-                tenant: None,
+                consumer: consumer.clone(),
+                tenant: tenant.clone(),
                 causation_id: stored.causation_id.clone(),
                 deliver_at_ms: None,
             }));

@@ -33,8 +33,9 @@ pub async fn purge_published_loop<S: OutboxAdmin>(
                 health.idle();
             }
             Err(error) => {
-                warn!(reason = describe(&error), "cannot remove published events; trying again");
-                health.failed(describe(&error));
+                if health.failed(describe(&error)) {
+                    warn!(reason = describe(&error), "cannot remove published events; trying again");
+                }
             }
         }
     }

@@ -28,8 +28,9 @@ impl<S: OutboxAdmin> Inner<S> {
             match self.renew().await {
                 Ok(()) => health.succeeded(),
                 Err(reason) => {
-                    warn!(reason, "cannot renew the leases of the relay; trying again");
-                    health.failed(reason);
+                    if health.failed(&reason) {
+                        warn!(reason, "cannot renew the leases of the relay; trying again");
+                    }
                 }
             }
             let count = self.shards.count();

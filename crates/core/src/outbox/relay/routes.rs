@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::fan_out;
+use super::lines::Lines;
 use crate::error::BoxError;
 use crate::inbox::RetryPolicy;
 use crate::monitor::{LoopHandle, Monitor};
 use crate::outbox::local::TOPIC_PREFIX;
-use crate::outbox::sink::{AnySink, Delivery, OutgoingEvent, Sink};
+use crate::outbox::sink::{AnySink, Delivery, OutgoingEvent, Sink, Standing};
 
 /// A sink, the topics it takes, and how it is.
 pub(super) struct Route {
@@ -17,6 +18,31 @@ pub(super) struct Route {
     /// How many of its batches may be under way. Asked once: the work is cut by it, and a key must stay where it is.
     pub(super) at_once: usize,
     pub(super) health: LoopHandle,
+    pub(super) lines: Lines,
+}
+
+impl Route {
+    /// Says how its receiver is. True if something is wrong.
+    pub(super) fn shows_trouble(&self) -> bool {
+        let standing = self.sink.standing();
+        let Some(reason) = standing.trouble() else { return false };
+        self.health.busy();
+        self.health.failed(&**reason);
+        true
+    }
+}
+
+impl Route {
+    /// How many units a topic has at most. One place is left to others: it may be that this one only waits.
+    pub(super) fn units_of_a_topic(&self) -> usize {
+        (self.at_once - 1).max(1)
+    }
+
+    /// Whether a unit whose receiver was waited for in vain the last time may wait again, when so many others do. They have half of
+    /// the places together, and a topic has one.
+    pub(super) fn takes_stalled(&self, waiting: usize, of_topic: bool) -> bool {
+        !of_topic && waiting < (self.at_once / 2).max(1)
+    }
 }
 
 /// All routes. The first are those of the relay, in their order; then the sinks that get copies, and what makes the copies if
@@ -90,7 +116,7 @@ impl Routes {
         let route = |(pattern, sink): (String, Arc<dyn AnySink>), monitor: &Monitor| {
             let health = monitor.register("relay", pattern.as_str());
             health.idle();
-            Arc::new(Route { pattern, at_once: sink.concurrency(), sink, health })
+            Arc::new(Route { pattern, at_once: sink.concurrency(), sink, health, lines: Lines::default() })
         };
         // Nobody needs to see how it is: it always works.
         let gone = route(("copies for nobody".to_owned(), Arc::new(Gone)), &Monitor::default());
@@ -176,6 +202,18 @@ impl Sink for Rest {
     fn retry(&self) -> RetryPolicy {
         self.0.retry()
     }
+
+    fn is_paused(&self) -> bool {
+        self.0.is_paused()
+    }
+
+    fn parks_keys(&self) -> bool {
+        self.0.parks_keys()
+    }
+
+    fn standing(&self) -> Standing {
+        self.0.standing()
+    }
 }
 
 /// Takes the events that no other sink takes: they go aside, for an operator.
@@ -259,6 +297,15 @@ mod tests {
         assert_eq!(routes.of("order.urgent").0, 1);
         assert_eq!(routes.of("order").1.pattern, "*");
         assert_eq!(routes.of("oncebox.to.crm.order").1.pattern, "copies for nobody");
+    }
+
+    #[test]
+    fn a_topic_leaves_a_place_to_others_and_those_that_stall_leave_half() {
+        let routes = routes(&[], &[], true);
+        let all = routes.of("mail").1;
+        assert_eq!((all.at_once, all.units_of_a_topic()), (4, 3));
+        assert!(all.takes_stalled(1, false));
+        assert!(!all.takes_stalled(2, false) && !all.takes_stalled(1, true));
     }
 
     #[test]

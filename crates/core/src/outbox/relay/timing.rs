@@ -29,7 +29,10 @@ impl<S: OutboxAdmin> Inner<S> {
         if !events.iter().any(is_timed) || mistaken("DelayForgotten") {
             return Ok(events);
         }
-        let now_ms = match self.store.clock_ms().await {
+        let connection = self.share.to_look().await;
+        let now_ms = self.store.clock_ms().await;
+        drop(connection);
+        let now_ms = match now_ms {
             Ok(now_ms) => now_ms,
             Err(error) => return Err(self.failed(unit, &describe(&error))),
         };

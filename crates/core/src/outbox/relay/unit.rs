@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tracing::{debug, warn};
+use tokio::time::Instant;
+use tracing::debug;
 
 use super::Inner;
+use super::behind::behind;
 use super::fan_out;
 use super::routes::Route;
 use crate::backoff;
 use crate::error::describe;
 use crate::failpoint::failpoint;
 use crate::inbox::{BatchBounds, RetryPolicy};
-use crate::outbox::sink::{Delivery, OutgoingEvent};
+use crate::outbox::sink::{Delivery, OutgoingEvent, Standing};
 use crate::store::{Deliveries, HeldEvent, Lease, OutboxAdmin, ParkedEvent, StoredEvent};
 
 /// After this many batches another unit gets a turn.
@@ -24,6 +26,8 @@ const MAX_BATCHES_PER_TURN: usize = 8;
 const RECORD_TRIES: u32 = 5;
 /// A batch in which everything failed makes its unit wait, but not for long: the next one may hold other keys.
 const ALL_FAILED_WAIT: Duration = Duration::from_secs(2);
+/// Who needed long to find out that some events fail waits as long before it tries others, up to this.
+const SOME_FAILED_WAIT: Duration = Duration::from_secs(2);
 /// A unit that failed as a whole costs one request to try; whoever mends the cause should not have to wait for long.
 const FAILED_WAIT: Duration = Duration::from_secs(10);
 
@@ -48,7 +52,7 @@ pub(super) struct Unit {
 pub(super) enum Ended {
     /// Nothing more to do, or another unit's turn.
     Well,
-    /// Everything it read failed and is held: others may be better, a little later.
+    /// Some of what it read failed and is held: others may be better, a little later.
     Paused(Duration),
     /// No event is to blame (the receiver is away, the database is): try again after this time.
     Failed(Duration),
@@ -72,7 +76,10 @@ impl<S: OutboxAdmin> Inner<S> {
         };
         let shards: Vec<u16> = unit.leases.iter().map(|lease| lease.shard).collect();
         for _ in 0..MAX_BATCHES_PER_TURN {
-            let events = match self.store.next_events(&unit.key.topic, &shards, bounds).await {
+            let connection = self.share.to_look().await;
+            let events = self.store.next_events(&unit.key.topic, &shards, bounds).await;
+            drop(connection);
+            let events = match events {
                 Ok(events) => events,
                 Err(error) => return self.failed(unit, &describe(&error)),
             };
@@ -86,6 +93,10 @@ impl<S: OutboxAdmin> Inner<S> {
                 Ok(events) => events,
                 Err(ended) => return ended,
             };
+            let events = match self.not_behind(unit, events).await {
+                Ok(events) => events,
+                Err(ended) => return ended,
+            };
             if events.is_empty() {
                 if last {
                     return Ended::Well;
@@ -95,6 +106,7 @@ impl<S: OutboxAdmin> Inner<S> {
             unit.route.health.busy();
             failpoint("relay-after-read");
             let events: Vec<OutgoingEvent> = events.into_iter().map(|event| self.outgoing(event)).collect();
+            let sent = Instant::now();
             let delivered = tokio::select! {
                 biased;
                 // First, so that nothing is sent on a lease that ended while we were reading.
@@ -108,15 +120,29 @@ impl<S: OutboxAdmin> Inner<S> {
                 Ok(answers) => answers,
                 Err(error) => return self.failed(unit, &describe(error.as_ref())),
             };
+            let took = sent.elapsed();
             failpoint("relay-after-report");
+            let no_answer =
+                answers.iter().any(|answer| matches!(answer, Delivery::Retry { after: None, .. }));
             let deliveries = self.deliveries(unit, &events, answers, &sink.retry());
             if let Err(ended) = self.record(unit, &deliveries).await {
                 return ended;
             }
             failpoint("relay-after-delete");
-            unit.route.health.succeeded();
+            if !unit.route.shows_trouble() {
+                unit.route.health.succeeded();
+            }
+            if matches!(sink.standing(), Standing::Away { .. } | Standing::Probe { .. }) {
+                // Nothing begins while it is away, so this needs no pause of its own.
+                return Ended::Well;
+            }
             if deliveries.published.is_empty() && deliveries.parked.is_empty() {
                 return Ended::Paused(sink.retry().backoff.delay(unit.failures + 1).min(ALL_FAILED_WAIT));
+            }
+            // The next batch may wait for the same partition, or the same receiver: the turn is another unit's. Not if the
+            // receiver has said when to come again.
+            if no_answer {
+                return Ended::Paused(took.min(SOME_FAILED_WAIT));
             }
             if last {
                 return Ended::Well;
@@ -137,7 +163,7 @@ impl<S: OutboxAdmin> Inner<S> {
         unit.route.health.busy();
         unit.route.health.failed(reason);
         let wait = unit.route.sink.retry().backoff.delay(unit.failures + 1).min(FAILED_WAIT);
-        warn!(topic = %unit.key.topic, reason, retry_in = ?wait, "events wait: they could not be published");
+        unit.route.lines.wait(&unit.key.topic, reason, wait);
         Ended::Failed(wait)
     }
 
@@ -156,30 +182,52 @@ impl<S: OutboxAdmin> Inner<S> {
         };
         // How long the first event of a key that failed waits; those behind it wait as long.
         let mut delays: HashMap<&[u8], Duration> = HashMap::new();
+        // The parked event of a key, for a sink that parks whole keys.
+        let mut ahead: HashMap<&[u8], i64> = HashMap::new();
+        let parks_keys = unit.route.sink.parks_keys();
         for (event, answer) in events.iter().zip(answers) {
-            let (seq, id, topic) = (event.seq(), event.id(), event.topic());
+            let seq = event.seq();
             match answer {
-                Delivery::Delivered => deliveries.published.push(seq),
+                Delivery::Delivered => {
+                    if event.attempts() > 0 || unit.failures > 0 {
+                        unit.route.lines.recovered(event);
+                    }
+                    deliveries.published.push(seq);
+                }
                 Delivery::Retry { error, .. } if event.attempts().saturating_add(1) >= retry.attempts => {
-                    warn!(%id, topic, error, attempts = retry.attempts, "an event is parked after its last attempt");
+                    unit.route.lines.parked(event, &error);
+                    ahead.extend(event.key().map(|key| (key, seq)));
                     deliveries.parked.push(ParkedEvent { seq, error });
                 }
                 Delivery::Retry { error, after } => {
                     let delay = after.unwrap_or_else(|| retry.backoff.delay(event.attempts() + 1));
-                    warn!(%id, topic, error, retry_in = ?delay, "an event is held: its delivery failed");
+                    unit.route.lines.held(event, &error, delay);
                     if let Some(key) = event.key() {
                         delays.entry(key).or_insert(delay);
                     }
                     deliveries.held.push(HeldEvent { seq, delay, error: Some(error) });
                 }
                 Delivery::Reject { error } => {
-                    warn!(%id, topic, error, "an event is parked: no retry can help");
+                    unit.route.lines.parked(event, &error);
+                    ahead.extend(event.key().map(|key| (key, seq)));
                     deliveries.parked.push(ParkedEvent { seq, error });
                 }
                 Delivery::Behind => {
+                    let parked = event.key().filter(|_| parks_keys).and_then(|key| ahead.get(key));
+                    if let Some(first) = parked {
+                        deliveries.parked.push(ParkedEvent { seq, error: behind(*first) });
+                        continue;
+                    }
                     let delay = event.key().and_then(|key| delays.get(key).copied());
                     deliveries.held.push(HeldEvent { seq, delay: delay.unwrap_or_default(), error: None });
                 }
+                Delivery::Wait { after } => {
+                    if let Some(key) = event.key() {
+                        delays.entry(key).or_insert(after);
+                    }
+                    deliveries.held.push(HeldEvent { seq, delay: after, error: None });
+                }
+                Delivery::NotTried => {}
             }
         }
         deliveries
@@ -187,10 +235,17 @@ impl<S: OutboxAdmin> Inner<S> {
 
     /// Writes down what became of events. If they are out that is worth some tries, because without it they go out again.
     pub(super) async fn record(&self, unit: &Unit, deliveries: &Deliveries) -> Result<(), Ended> {
+        let Deliveries { published, held, parked, .. } = deliveries;
+        if published.is_empty() && held.is_empty() && parked.is_empty() {
+            return Ok(());
+        }
         let mut tries = 0;
         loop {
             failpoint("relay-before-delete");
-            let error = match self.store.record_deliveries(deliveries).await {
+            let connection = self.share.to_record().await;
+            let recorded = self.store.record_deliveries(deliveries).await;
+            drop(connection);
+            let error = match recorded {
                 Ok(()) => break,
                 Err(error) => error,
             };

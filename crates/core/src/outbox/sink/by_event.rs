@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio::sync::Semaphore;
 
-use super::{Delivery, KEEP_TRYING, OutgoingEvent, Sink};
+use super::{Delivery, KEEP_TRYING, OutgoingEvent, Sink, Standing};
 use crate::error::{BoxError, Outcome, Result, describe};
 use crate::inbox::RetryPolicy;
 
@@ -17,6 +17,17 @@ use crate::inbox::RetryPolicy;
 pub trait Deliver: Send + Sync + 'static {
     /// Delivers the event. It may get the same event again, with the same id.
     fn deliver(&self, event: &OutgoingEvent) -> impl Future<Output = Result> + Send;
+
+    /// Delivers the event and says what becomes of it. What is there by itself does what the error says; who knows more than an
+    /// error can say writes it anew.
+    fn attempt(&self, event: &OutgoingEvent) -> impl Future<Output = Delivery> + Send {
+        async move { delivery(self.deliver(event).await) }
+    }
+
+    /// Whether the receiver takes events: see [`Sink::standing`].
+    fn standing(&self) -> Standing {
+        Standing::Ready
+    }
 }
 
 /// A [`Deliver`] made of an `async fn(OutgoingEvent) -> oncebox::Result` or an async closure.
@@ -42,12 +53,14 @@ pub struct ByEvent<D> {
     /// What all batches together may have under way.
     permits: Arc<Semaphore>,
     retry: RetryPolicy,
+    parks_keys: bool,
 }
 
 impl<D: Deliver> ByEvent<D> {
     /// Delivers up to eight events at once.
     pub fn new(deliver: D) -> Self {
-        Self { deliver, at_once: 8, permits: Arc::new(Semaphore::new(8)), retry: KEEP_TRYING }
+        let permits = Arc::new(Semaphore::new(8));
+        Self { deliver, at_once: 8, permits, retry: KEEP_TRYING, parks_keys: false }
     }
 
     /// Delivers up to this many events at once.
@@ -65,22 +78,36 @@ impl<D: Deliver> ByEvent<D> {
         self
     }
 
+    /// Whether an event that is parked holds back its key: the later ones are parked behind it, and an operator retries them in their
+    /// order. Without it they go on.
+    #[must_use]
+    pub fn park_keys(mut self, whole: bool) -> Self {
+        self.parks_keys = whole;
+        self
+    }
+
     async fn deliver_key(&self, events: Vec<(usize, OutgoingEvent)>) -> Vec<(usize, Delivery)> {
         let mut deliveries = Vec::with_capacity(events.len());
-        let mut failed = false;
+        // What becomes of the events behind one that was not delivered.
+        let mut behind = None;
         for (at, event) in events {
-            let delivery = if failed {
-                Delivery::Behind
+            let delivery = if let Some(fate) = &behind {
+                Delivery::clone(fate)
             } else {
                 let _permit = self.permits.acquire().await;
                 // Its own failure: otherwise its neighbours would be delivered again and again with it.
-                let delivering = async { self.deliver.deliver(&event).await };
-                match AssertUnwindSafe(delivering).catch_unwind().await {
-                    Ok(result) => delivery(result),
-                    Err(_) => Delivery::Retry { error: "the sink panicked".to_owned(), after: None },
-                }
+                let delivering = async { self.deliver.attempt(&event).await };
+                AssertUnwindSafe(delivering).catch_unwind().await.unwrap_or_else(|_| Delivery::Retry {
+                    error: "the sink panicked".to_owned(),
+                    after: None,
+                })
             };
-            failed |= matches!(delivery, Delivery::Retry { .. });
+            match delivery {
+                Delivery::Retry { .. } | Delivery::Wait { .. } => behind = Some(Delivery::Behind),
+                Delivery::Reject { .. } if self.parks_keys => behind = Some(Delivery::Behind),
+                Delivery::NotTried => behind = Some(Delivery::NotTried),
+                _ => {}
+            }
             deliveries.push((at, delivery));
         }
         deliveries
@@ -133,6 +160,14 @@ impl<D: Deliver> Sink for ByEvent<D> {
 
     fn retry(&self) -> RetryPolicy {
         self.retry
+    }
+
+    fn parks_keys(&self) -> bool {
+        self.parks_keys
+    }
+
+    fn standing(&self) -> Standing {
+        self.deliver.standing()
     }
 }
 

@@ -1,0 +1,10 @@
+//! The dashboard over a backend that says what a test wants: no database, no network.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod access;
+mod asked;
+mod fake;
+mod hostile;
+mod openapi;
+mod pages;
