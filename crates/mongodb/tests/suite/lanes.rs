@@ -5,13 +5,33 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use mongodb::bson::{Document, doc};
 use oncebox_core::error::BoxError;
-use oncebox_core::store::{ErrorClass, Ownership, Positions, Progress, Status, Store};
+use oncebox_core::store::{ErrorClass, Ownership, Positions, Progress, Status, Store, StoreError};
 use oncebox_mongodb::MongoStore;
 
 use super::support::{Verdict, claim, database, orders, receipts, to};
 
+/// A server that is so busy that it ends transactions for their age says nothing about lanes: the same again, on another database.
+async fn on_a_server_that_keeps_up(scenario: impl AsyncFn() -> Verdict) -> Verdict {
+    for _ in 0..4 {
+        match scenario().await {
+            Err(error) if error.downcast_ref::<StoreError>().is_some_and(ended_by_the_server) => {}
+            verdict => return verdict,
+        }
+    }
+    scenario().await
+}
+
+/// `NoSuchTransaction`. Two lanes that want the same document are another code.
+fn ended_by_the_server(error: &StoreError) -> bool {
+    error.source.to_string().ends_with("(251)")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lanes_that_overlap_do_not_conflict() -> Verdict {
+    on_a_server_that_keeps_up(overlapping_lanes).await
+}
+
+async fn overlapping_lanes() -> Verdict {
     let temporary = database().await;
     let store = temporary.store();
     let owner = store.acquire(&orders()).await?;
@@ -40,7 +60,9 @@ async fn refused(store: &MongoStore, owner: &Ownership, round: &str, lanes: i64)
     for (lane, claimed) in open {
         match store.commit(claimed.txn, to(owner, lane + 1)).await {
             Ok(()) => {}
-            Err(error) if error.class == ErrorClass::Transient => refused += 1,
+            Err(error) if error.class == ErrorClass::Transient && !ended_by_the_server(&error) => {
+                refused += 1
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -49,6 +71,10 @@ async fn refused(store: &MongoStore, owner: &Ownership, round: &str, lanes: i64)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documents_grow_with_the_lanes_and_nobody_is_fenced() -> Verdict {
+    on_a_server_that_keeps_up(more_lanes_than_documents).await
+}
+
+async fn more_lanes_than_documents() -> Verdict {
     let temporary = database().await;
     let store = MongoStore::builder(temporary.url()).max_connections(32).connect().await?;
     let owner = store.acquire(&orders()).await?;
@@ -68,6 +94,10 @@ async fn documents_grow_with_the_lanes_and_nobody_is_fenced() -> Verdict {
 /// All of them find no document, at the same moment, and one of them makes more for all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lanes_that_are_too_many_at_once_make_documents_once() -> Verdict {
+    on_a_server_that_keeps_up(too_many_lanes_at_once).await
+}
+
+async fn too_many_lanes_at_once() -> Verdict {
     let temporary = database().await;
     // Whoever goes on trying what cannot go well never ends.
     let store = MongoStore::builder(temporary.url()).max_connections(32).lock_timeout(Duration::ZERO);
@@ -81,7 +111,10 @@ async fn lanes_that_are_too_many_at_once_make_documents_once() -> Verdict {
         }
         let commits = open.into_iter().map(|(lane, claimed)| store.commit(claimed.txn, to(&owner, lane + 1)));
         let commits = tokio::time::timeout(Duration::from_secs(60), join_all(commits)).await;
-        let errors: Vec<_> = commits?.into_iter().filter_map(Result::err).collect();
+        let mut errors: Vec<_> = commits?.into_iter().filter_map(Result::err).collect();
+        if let Some(at) = errors.iter().position(ended_by_the_server) {
+            return Err(errors.swap_remove(at).into());
+        }
         assert!(errors.iter().all(|error| error.class == ErrorClass::Transient), "{errors:?}");
         assert_eq!(errors.len(), refused, "{round}: {errors:?}");
         assert_eq!(lanes.count_documents(doc! {}).await?, 15, "{round}: beside the position's own");
@@ -93,6 +126,10 @@ async fn lanes_that_are_too_many_at_once_make_documents_once() -> Verdict {
 /// Transactions of different lengths, as many at once as there are documents.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_lanes_of_any_length_need_eight_documents() -> Verdict {
+    on_a_server_that_keeps_up(eight_lanes_of_any_length).await
+}
+
+async fn eight_lanes_of_any_length() -> Verdict {
     let temporary = database().await;
     let store = temporary.store();
     let owner = store.acquire(&orders()).await?;
