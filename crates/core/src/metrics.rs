@@ -93,6 +93,8 @@ macro_rules! table {
 table! { counted {
     Counter messages_total(consumer: "consumer", outcome: "outcome") = "oncebox_messages_total",
         "Messages by outcome: applied, duplicate, differs (an id that was used for another message), dead, retried or filtered.";
+    Counter duplicates_total(consumer: "consumer", cause: "cause") = "oncebox_duplicates_total",
+        "Duplicates by cause: redelivered, rewound, published_twice or unknown.";
     Counter redelivered_total(consumer: "consumer", outcome: "outcome") = "oncebox_redelivered_total",
         "Messages that the broker had delivered before, by outcome: applied or duplicate.";
     Histogram batch_size(consumer: "consumer") = "oncebox_batch_size",

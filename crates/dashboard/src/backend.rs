@@ -97,8 +97,6 @@ pub struct Look {
     pub loops: Vec<LoopReport>,
     /// What this process has done, by consumer.
     pub tallies: BTreeMap<String, Tallied>,
-    /// Of the duplicates that this process has suppressed, those that the broker itself said it had delivered before.
-    pub redelivered: BTreeMap<String, u64>,
     /// How many events this process has published.
     pub published: Option<u64>,
     /// How old the oldest event may be before somebody should look.

@@ -57,12 +57,12 @@ impl History {
             }
             let counts = consumers.entry(position.consumer.clone()).or_default();
             counts.applied += position.applied;
-            counts.duplicates += position.duplicates;
+            counts.duplicates += position.duplicates.total();
         }
         for (consumer, tally) in &look.tallies {
             if let Some(counts) = consumers.get_mut(consumer) {
                 counts.applied = counts.applied.max(tally.applied);
-                counts.duplicates = counts.duplicates.max(tally.duplicates);
+                counts.duplicates = counts.duplicates.max(tally.duplicates.total());
             }
         }
         for (place, seen) in &look.places {
@@ -145,7 +145,7 @@ fn per_second((from_ms, from): (i64, u64), (to_ms, to): (i64, u64)) -> Option<f6
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use oncebox_core::store::{PositionStatus, StoreStatus};
+    use oncebox_core::store::{Duplicates, PositionStatus, StoreStatus};
 
     /// A position with these counters.
     pub(crate) fn position(consumer: &str, partition: i32, applied: u64, duplicates: u64) -> PositionStatus {
@@ -160,7 +160,7 @@ pub(crate) mod tests {
             epoch: 1,
             starts: 0,
             applied,
-            duplicates,
+            duplicates: Duplicates::stored(duplicates, 0, 0, 0),
             updated_at_ms: 0,
         }
     }

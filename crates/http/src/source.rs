@@ -38,7 +38,8 @@ impl HttpSource {
     async fn take(&self, intake: &Intake, stop: &CancellationToken) -> Result<(), BoxError> {
         let waiting = Arc::new(Waiting::default());
         let answers = Arc::clone(&waiting);
-        let open = OpenStream::queue(self.inbox.path.as_str());
+        // Nothing is delivered again but what is sent again.
+        let open = OpenStream::queue(self.inbox.path.as_str()).says_redelivered();
         let compares = self.inbox.compares_bodies(&intake.settings().identity.id);
         let open = if compares { open.compare_payloads() } else { open };
         let stream = intake.open(open.on_answer(move |answered| answers.answered(answered)));

@@ -1,8 +1,9 @@
 //! What librdkafka can do and its Rust binding cannot: the ids of topics and who leads their partitions, tokens with
-//! extensions, and the patterns of topics as librdkafka reads them.
+//! extensions, the patterns of topics as librdkafka reads them, and what stands beside committed offsets.
 //!
 //! The only crate of the workspace with `unsafe` in it. It knows nothing of oncebox.
 
+mod commit_notes;
 #[cfg(feature = "fatal-errors")]
 mod fatal;
 mod owned;
@@ -10,6 +11,7 @@ mod token;
 mod topic_ids;
 mod topic_pattern;
 
+pub use commit_notes::commit_notes;
 #[cfg(feature = "fatal-errors")]
 pub use fatal::raise_fatal_error;
 pub use token::{Token, set_token, set_token_failure};

@@ -289,7 +289,8 @@ impl Admin {
         let mut committed = self.committed(group, &places)?;
         let watermarks = self.watermarks_of(&places)?;
         let lags = places.into_iter().zip(watermarks).map(|(place, Watermarks { low, high, .. })| {
-            let committed = committed.remove(&place).and_then(Result::ok).flatten();
+            let committed =
+                committed.remove(&place).and_then(Result::ok).flatten().map(|commit| commit.offset);
             PartitionLag { topic: place.0.to_string(), partition: place.1, low, high, committed }
         });
         Ok(lags.collect())

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oncebox_kafka_ffi::{Topics, describe_topics};
+use oncebox_kafka_ffi::{Topics, commit_notes, describe_topics};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -82,10 +82,11 @@ pub(crate) fn ends<C: ConsumerContext>(
     };
     let unknown = || Err(KafkaError::OffsetFetch(RDKafkaErrorCode::UnknownPartition));
     let found = asked_in_parts(places, time, timeout, |list, left| client.offsets_for_times(list, left))?;
-    Ok(found.into_iter().map(|(place, at)| (place, at.and_then(|at| at.map_or_else(unknown, Ok)))).collect())
+    let offset = |at: Option<Commit>| at.map_or_else(unknown, |at| Ok(at.offset));
+    Ok(found.into_iter().map(|(place, at)| (place, at.and_then(offset))).collect())
 }
 
-/// What the group of this client has committed in each of these partitions. It does not join.
+/// What the group of this client has committed in each of these partitions, and whether oncebox has. It does not join.
 pub(crate) fn committed<C: ConsumerContext>(
     client: &BaseConsumer<C>,
     places: &[&Place],
@@ -94,10 +95,21 @@ pub(crate) fn committed<C: ConsumerContext>(
     asked_in_parts(places, Offset::Invalid, timeout, |list, left| client.committed_offsets(list, left))
 }
 
+/// What oncebox writes beside an offset that it commits. Whoever sets an offset by other means leaves it out.
+pub(crate) const OURS: &str = "oncebox";
+
+/// An offset that a group has committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Commit {
+    pub(crate) offset: i64,
+    /// Whether oncebox has.
+    pub(crate) ours: bool,
+}
+
 /// An offset for each place, or why it is not known.
 pub(crate) type Offsets = HashMap<Place, KafkaResult<i64>>;
-/// The same where there may be none.
-pub(crate) type Committed = HashMap<Place, KafkaResult<Option<i64>>>;
+/// The same where there may be none, with who has set it.
+pub(crate) type Committed = HashMap<Place, KafkaResult<Option<Commit>>>;
 
 fn asked_in_parts(
     places: &[&Place],
@@ -118,10 +130,14 @@ fn asked_in_parts(
     while let Some(part) = parts.pop() {
         match ask(part) {
             Ok(answer) => {
-                let offset = |offset| if let Offset::Offset(offset) = offset { Some(offset) } else { None };
-                for element in answer.elements() {
+                for (element, note) in answer.elements().into_iter().zip(commit_notes(&answer)) {
                     let place = (element.topic().into(), element.partition());
-                    found.insert(place, element.error().map(|()| offset(element.offset())));
+                    let Offset::Offset(offset) = element.offset() else {
+                        found.insert(place, element.error().map(|()| None));
+                        continue;
+                    };
+                    let commit = Commit { offset, ours: note == OURS.as_bytes() };
+                    found.insert(place, element.error().map(|()| Some(commit)));
                 }
             }
             Err(e) if is_of_the_broker(&e) => return Err(e),

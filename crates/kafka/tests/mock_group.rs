@@ -10,7 +10,7 @@ use oncebox_core::inbox::StartPolicy;
 use oncebox_kafka::Kafka;
 use support::memory::Memory;
 use support::mock::cluster;
-use support::produce::{Sender, commit, committed};
+use support::produce::{Sender, commit, commit_with, committed, committed_note};
 use support::{Running, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,6 +33,36 @@ async fn reading_goes_on_at_the_lower_of_position_and_committed_offset() {
     assert_eq!(memory.offsets("t", 0), (40..100).collect::<Vec<_>>());
     assert_eq!(memory.offsets("t", 1), (70..100).collect::<Vec<_>>());
     assert_eq!(committed(&brokers, "c", "t", 0), Some(100));
+}
+
+/// Whoever sets an offset by other means than oncebox can be told from a commit that did not get through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offset_that_somebody_else_has_set_back_is_told_from_our_own() {
+    let (_cluster, brokers) = cluster(1);
+    let sender = Sender::to(&brokers);
+    sender.send_numbered("t", 0, 30);
+    sender.flush();
+    let source = || Kafka::brokers(&brokers).source(["t"]);
+    let new = Memory::default();
+    let running = Running::start("new", &new, source());
+    eventually("all of them", || new.position("t", 0) == Some(30)).await;
+    running.stop().await;
+    let ours = committed_note(&brokers, "new", "t", 0);
+    assert!(!ours.is_empty(), "oncebox says who it is");
+
+    // The database is ahead of what is committed.
+    for (consumer, note, rewound_to) in [("ours", ours.as_str(), None), ("theirs", "", Some(25))] {
+        let memory = Memory::default();
+        memory.change_position("t", 0, |position| {
+            (position.next, position.settled_to) = (Some(25), Some(25));
+        });
+        commit_with(&brokers, consumer, "t", 0, 12, note);
+        let running = Running::start(consumer, &memory, source());
+        eventually("the rest", || memory.count() == 18 && memory.position("t", 0) == Some(30)).await;
+        running.stop().await;
+        assert_eq!(memory.offsets("t", 0), (12..30).collect::<Vec<_>>());
+        assert_eq!(memory.stored("t", 0).rewound_to, rewound_to, "{consumer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,7 +19,8 @@ use oncebox_core::error::BoxError;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::LogId;
 use oncebox_core::store::{
-    Advance, ErrorClass, Ownership, PositionKey, Positions, Progress, StoreError, StoreResult,
+    Advance, Cause, Duplicates, ErrorClass, Ownership, PositionKey, Positions, Progress, StoreError,
+    StoreResult,
 };
 
 use crate::classify::{Context, WRITE_CONFLICT, code_of};
@@ -103,6 +104,8 @@ async fn acquire_once(store: &MongoStore, key: &PositionKey, doing: &str) -> Sto
         commits: after.commits,
         starts: u32::try_from(after.starts).unwrap_or(u32::MAX),
         attempts_recorded: attempted,
+        settled_to: after.settled_to,
+        rewound_to: after.rewound_to,
     };
     store.inner.slots.begin(&owner, store.tick());
     Ok(owner)
@@ -202,7 +205,11 @@ async fn in_the_way(
 /// says nothing about the message that holds it.
 ///
 /// `known_next` is the next offset that was confirmed so far, in whichever document.
-fn changes(progress: &Progress<'_>, counts: Option<(u64, u64)>, known_next: Option<i64>) -> Vec<Document> {
+fn changes(
+    progress: &Progress<'_>,
+    counts: Option<(u64, Duplicates)>,
+    known_next: Option<i64>,
+) -> Vec<Document> {
     let mut set = doc! {};
     if let Some((applied, duplicates)) = counts {
         if progress.next_offset > known_next {
@@ -212,12 +219,27 @@ fn changes(progress: &Progress<'_>, counts: Option<(u64, u64)>, known_next: Opti
         let counted = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         set.insert("commits", doc! { "$add": ["$commits", 1_i64] });
         set.insert("applied", doc! { "$add": ["$applied", counted(applied)] });
-        set.insert("duplicates", doc! { "$add": ["$duplicates", counted(duplicates)] });
+        set.insert("duplicates", doc! { "$add": ["$duplicates", counted(duplicates.total())] });
+        for (field, cause) in CAUSES {
+            let count = duplicates.of(cause);
+            if count > 0 {
+                // A document that an older oncebox has made has no such field.
+                set.insert(
+                    field,
+                    doc! { "$add": [{ "$ifNull": [format!("${field}"), 0_i64] }, counted(count)] },
+                );
+            }
+        }
         set.insert("retired_at", Bson::Null);
         set.insert("updated_at", "$$NOW");
     }
     if let Some(next) = progress.next_offset {
         set.insert("next_offset", doc! { "$max": ["$next_offset", next] });
+    }
+    for (field, offset) in [("settled_to", progress.settled_to), ("rewound_to", progress.rewound_to)] {
+        if let Some(offset) = offset {
+            set.insert(field, doc! { "$max": [format!("${field}"), offset] });
+        }
     }
     if let Some(log) = progress.log {
         set.insert("log", doc! { "$literal": log.as_str() });
@@ -233,6 +255,13 @@ fn changes(progress: &Progress<'_>, counts: Option<(u64, u64)>, known_next: Opti
     }
     vec![doc! { "$set": set }]
 }
+
+/// Where duplicates of a known cause are counted.
+const CAUSES: [(&str, Cause); 3] = [
+    ("redelivered", Cause::Redelivered),
+    ("rewound", Cause::Rewound),
+    ("published_twice", Cause::PublishedTwice),
+];
 
 /// The key of the position's own document.
 pub(crate) fn id(key: &PositionKey) -> Document {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use mongodb::bson::{Bson, doc};
-use oncebox_core::store::{ConsumerStatus, OutboxStatus, PositionStatus, Status, StoreResult, StoreStatus};
+use oncebox_core::store::{
+    ConsumerStatus, Duplicates, OutboxStatus, PositionStatus, Status, StoreResult, StoreStatus,
+};
 
 use crate::adopted;
 use crate::claim::INBOX;
@@ -107,7 +109,12 @@ fn position(folded: Folded) -> PositionStatus {
         epoch: folded.epoch,
         starts: u32::try_from(folded.starts).unwrap_or(u32::MAX),
         applied: folded.applied.unsigned_abs(),
-        duplicates: folded.duplicates.unsigned_abs(),
+        duplicates: Duplicates::stored(
+            folded.duplicates.unsigned_abs(),
+            folded.redelivered.unsigned_abs(),
+            folded.rewound.unsigned_abs(),
+            folded.published_twice.unsigned_abs(),
+        ),
         updated_at_ms: folded.updated_at.map_or(0, |at| at.timestamp_millis()),
         consumer: folded.consumer,
         topic: folded.topic,

@@ -14,7 +14,7 @@ use crate::store::MysqlStore;
 use crate::txn::MysqlTxn;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 7] = [
+const STEPS: [(u32, &str, &str); 8] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "procedures", include_str!("../migrations/0002_procedures.sql")),
     (3, "outbox", include_str!("../migrations/0003_outbox.sql")),
@@ -22,6 +22,7 @@ const STEPS: [(u32, &str, &str); 7] = [
     (5, "fingerprints", include_str!("../migrations/0005_fingerprints.sql")),
     (6, "paused", include_str!("../migrations/0006_paused.sql")),
     (7, "operate", include_str!("../migrations/0007_operate.sql")),
+    (8, "causes", include_str!("../migrations/0008_causes.sql")),
 ];
 
 /// The newest version this program knows.

@@ -5,7 +5,9 @@ mod operator;
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::{LogId, LogMark};
-use oncebox_core::store::{Advance, Ownership, PositionKey, Positions, Progress, StoreError, StoreResult};
+use oncebox_core::store::{
+    Advance, Cause, Duplicates, Ownership, PositionKey, Positions, Progress, StoreError, StoreResult,
+};
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -26,6 +28,7 @@ impl Positions for MysqlStore {
              DELETE FROM oncebox_attempt WHERE {this} \
                  AND `offset` < (SELECT p.next_offset FROM oncebox_position AS p WHERE {this}); \
              SELECT next_offset, epoch + 1 AS epoch, starts + 1 AS starts, log, mark_offset, mark_digest, floor, commits, \
+                 settled_to, rewound_to, \
                  retired_at IS NOT NULL AS was_retired, \
                  EXISTS (SELECT 1 FROM oncebox_attempt AS a WHERE {}) AS attempted FROM oncebox_position WHERE {this}",
             text(key.consumer.as_str()),
@@ -108,6 +111,8 @@ fn read(key: &PositionKey, row: &MySqlRow) -> sqlx::Result<Ownership> {
         was_retired: row.try_get("was_retired")?,
         commits: row.try_get("commits")?,
         attempts_recorded: row.try_get("attempted")?,
+        settled_to: row.try_get("settled_to")?,
+        rewound_to: row.try_get("rewound_to")?,
     })
 }
 
@@ -150,7 +155,7 @@ pub(crate) fn advance(advance: &Advance<'_>) -> String {
 ///
 /// The second statement fails with 1242 unless the first one found its row, and so nothing is committed. Assignments are made
 /// from left to right, and later ones see the earlier: `starts` and `mark_digest` stand before what they compare with.
-fn moving(owner: &Ownership, progress: &Progress<'_>, counts: Option<(u64, u64)>) -> String {
+fn moving(owner: &Ownership, progress: &Progress<'_>, counts: Option<(u64, Duplicates)>) -> String {
     let mut set = Vec::new();
     if let Some((applied, duplicates)) = counts {
         if let Some(next) = progress.next_offset {
@@ -158,11 +163,23 @@ fn moving(owner: &Ownership, progress: &Progress<'_>, counts: Option<(u64, u64)>
         }
         set.push(format!(
             "commits = commits + 1, retired_at = NULL, applied = applied + {applied}, \
-             duplicates = duplicates + {duplicates}, updated_at = UTC_TIMESTAMP(6)"
+             duplicates = duplicates + {}, updated_at = UTC_TIMESTAMP(6)",
+            duplicates.total()
         ));
+        for (column, cause) in CAUSES {
+            let count = duplicates.of(cause);
+            if count > 0 {
+                set.push(format!("{column} = {column} + {count}"));
+            }
+        }
     }
     if let Some(next) = progress.next_offset {
         set.push(format!("next_offset = GREATEST(COALESCE(next_offset, {next}), {next})"));
+    }
+    for (column, offset) in [("settled_to", progress.settled_to), ("rewound_to", progress.rewound_to)] {
+        if let Some(offset) = offset {
+            set.push(format!("{column} = GREATEST(COALESCE({column}, {offset}), {offset})"));
+        }
     }
     if let Some(log) = progress.log.map(LogId::as_str) {
         set.push(format!("log = {}", text(log)));
@@ -193,6 +210,13 @@ fn moving(owner: &Ownership, progress: &Progress<'_>, counts: Option<(u64, u64)>
         commits = number(progress.commits),
     )
 }
+
+/// Where duplicates of a known cause are counted.
+const CAUSES: [(&str, Cause); 3] = [
+    ("redelivered", Cause::Redelivered),
+    ("rewound", Cause::Rewound),
+    ("published_twice", Cause::PublishedTwice),
+];
 
 /// The condition that finds the rows of a position.
 fn of_key(key: &PositionKey) -> String {

@@ -1,6 +1,6 @@
 //! What `oncebox status` and the dashboard read. Its cost does not grow with the tables.
 
-use oncebox_core::store::{ConsumerStatus, PositionStatus, Status, StoreResult, StoreStatus};
+use oncebox_core::store::{ConsumerStatus, Duplicates, PositionStatus, Status, StoreResult, StoreStatus};
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlConnection, Row};
 
@@ -30,7 +30,8 @@ const LIMIT: &str = "/*M! SET SESSION max_statement_time = 5 */ \
 
 /// More positions than this are not shown.
 const POSITIONS: &str = concat!(
-    "SELECT /*+ MAX_EXECUTION_TIME(5000) */ consumer, topic, `partition`, next_offset, epoch, starts, applied, duplicates, ",
+    "SELECT /*+ MAX_EXECUTION_TIME(5000) */ consumer, topic, `partition`, next_offset, epoch, starts, applied, duplicates, redelivered, \
+     rewound, published_twice, ",
     in_ms!("updated_at"),
     " AS updated_at_ms, log, ",
     in_ms!("caught_up_at"),
@@ -100,6 +101,7 @@ pub(crate) async fn receipts_estimate(
 }
 
 fn position(row: &MySqlRow) -> sqlx::Result<PositionStatus> {
+    let count = |column: &str| Ok::<_, sqlx::Error>(row.try_get::<i64, _>(column)?.unsigned_abs());
     Ok(PositionStatus {
         consumer: row.try_get("consumer")?,
         topic: row.try_get("topic")?,
@@ -107,8 +109,13 @@ fn position(row: &MySqlRow) -> sqlx::Result<PositionStatus> {
         next_offset: row.try_get("next_offset")?,
         epoch: row.try_get("epoch")?,
         starts: row.try_get::<i32, _>("starts")?.unsigned_abs(),
-        applied: row.try_get::<i64, _>("applied")?.unsigned_abs(),
-        duplicates: row.try_get::<i64, _>("duplicates")?.unsigned_abs(),
+        applied: count("applied")?,
+        duplicates: Duplicates::stored(
+            count("duplicates")?,
+            count("redelivered")?,
+            count("rewound")?,
+            count("published_twice")?,
+        ),
         updated_at_ms: row.try_get("updated_at_ms")?,
         log: row.try_get("log")?,
         caught_up_ms: row.try_get("caught_up_ms")?,

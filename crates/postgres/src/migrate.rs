@@ -11,7 +11,7 @@ use crate::store::PgStore;
 use crate::txn::PgTxn;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 8] = [
+const STEPS: [(u32, &str, &str); 9] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "functions", include_str!("../migrations/0002_functions.sql")),
     (3, "outbox", include_str!("../migrations/0003_outbox.sql")),
@@ -20,6 +20,7 @@ const STEPS: [(u32, &str, &str); 8] = [
     (6, "fingerprints", include_str!("../migrations/0006_fingerprints.sql")),
     (7, "paused", include_str!("../migrations/0007_paused.sql")),
     (8, "operate", include_str!("../migrations/0008_operate.sql")),
+    (9, "causes", include_str!("../migrations/0009_causes.sql")),
 ];
 
 /// The newest version this program knows.

@@ -6,7 +6,8 @@ mod operator;
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::{LogId, LogMark};
 use oncebox_core::store::{
-    Advance, ErrorClass, Ownership, PositionKey, Positions, Progress, StoreError, StoreResult,
+    Advance, Cause, Duplicates, ErrorClass, Ownership, PositionKey, Positions, Progress, StoreError,
+    StoreResult,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -26,7 +27,8 @@ impl Positions for PgStore {
                      AND a.partition = $3 AND a.\"offset\" < p.next_offset) \
              UPDATE oncebox_position p SET epoch = epoch + 1, starts = starts + 1, retired_at = NULL \
              WHERE consumer = $1 AND topic = $2 AND partition = $3 \
-             RETURNING next_offset, epoch, starts, log, mark_offset, mark_digest, floor, commits, EXISTS (SELECT FROM oncebox_attempt a \
+             RETURNING next_offset, epoch, starts, log, mark_offset, mark_digest, floor, commits, settled_to, rewound_to, \
+                 EXISTS (SELECT FROM oncebox_attempt a \
                  WHERE a.consumer = p.consumer AND a.topic = p.topic AND a.partition = p.partition \
                      AND (p.next_offset IS NULL OR a.\"offset\" >= p.next_offset))";
         let doing = "taking over a position";
@@ -99,7 +101,9 @@ fn read(key: &PositionKey, locked: &PgRow, row: &PgRow) -> sqlx::Result<Ownershi
         floor: row.try_get(6)?,
         was_retired: locked.try_get(0)?,
         commits: row.try_get(7)?,
-        attempts_recorded: row.try_get(8)?,
+        settled_to: row.try_get(8)?,
+        rewound_to: row.try_get(9)?,
+        attempts_recorded: row.try_get(10)?,
     })
 }
 
@@ -118,7 +122,7 @@ pub(crate) fn advance(advance: &Advance<'_>, doing: &str) -> StoreResult<String>
 fn moving(
     owner: &Ownership,
     progress: &Progress<'_>,
-    counts: Option<(u64, u64)>,
+    counts: Option<(u64, Duplicates)>,
     doing: &str,
 ) -> StoreResult<String> {
     let Ownership { key, epoch, .. } = owner;
@@ -126,6 +130,8 @@ fn moving(
     if key.topic.contains('\0') || log.is_some_and(|log| log.contains('\0')) {
         return Err(StoreError::new(ErrorClass::Failed, doing, "the topic or its log's id contains NUL"));
     }
+    let caused =
+        |cause| number(counts.map(|(_, duplicates)| duplicates.of(cause)).filter(|count| *count > 0));
     let values = [
         literal(key.consumer.as_str()),
         literal(&key.topic),
@@ -138,8 +144,13 @@ fn moving(
         number(progress.mark.map(|mark| mark.digest)),
         number(progress.caught_up_ms),
         number(counts.map(|(applied, _)| applied)),
-        number(counts.map(|(_, duplicates)| duplicates)),
+        number(counts.map(|(_, duplicates)| duplicates.total())),
         number(progress.commits),
+        number(progress.settled_to),
+        number(progress.rewound_to),
+        caused(Cause::Redelivered),
+        caused(Cause::Rewound),
+        caused(Cause::PublishedTwice),
     ];
     Ok(format!("SELECT oncebox_advance({})", values.join(", ")))
 }

@@ -1,6 +1,6 @@
 //! What `oncebox status` and the dashboard read. Its cost does not grow with the tables.
 
-use oncebox_core::store::{ConsumerStatus, PositionStatus, Status, StoreResult, StoreStatus};
+use oncebox_core::store::{ConsumerStatus, Duplicates, PositionStatus, Status, StoreResult, StoreStatus};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
@@ -29,7 +29,7 @@ const LIMIT: &str = "SET LOCAL statement_timeout = '5s'; SET LOCAL enable_seqsca
 /// More positions than this are not shown.
 const POSITIONS: &str = "SELECT consumer, topic, partition, next_offset, epoch, starts, applied, duplicates, \
          (extract(epoch FROM updated_at) * 1000)::bigint, log, (extract(epoch FROM caught_up_at) * 1000)::bigint, \
-         retired_at IS NOT NULL \
+         retired_at IS NOT NULL, redelivered, rewound, published_twice \
      FROM oncebox_position ORDER BY consumer, topic, partition LIMIT 10000";
 
 /// The consumers of dead letters by a loose walk over the index, so that a million letters of one consumer cost one step.
@@ -66,6 +66,7 @@ async fn read(store: &PgStore, conn: &mut PgConnection, cap: i64) -> sqlx::Resul
 }
 
 fn position(row: &PgRow) -> sqlx::Result<PositionStatus> {
+    let count = |at: usize| Ok::<_, sqlx::Error>(row.try_get::<i64, _>(at)?.unsigned_abs());
     Ok(PositionStatus {
         consumer: row.try_get(0)?,
         topic: row.try_get(1)?,
@@ -73,8 +74,8 @@ fn position(row: &PgRow) -> sqlx::Result<PositionStatus> {
         next_offset: row.try_get(3)?,
         epoch: row.try_get(4)?,
         starts: row.try_get::<i32, _>(5)?.unsigned_abs(),
-        applied: row.try_get::<i64, _>(6)?.unsigned_abs(),
-        duplicates: row.try_get::<i64, _>(7)?.unsigned_abs(),
+        applied: count(6)?,
+        duplicates: Duplicates::stored(count(7)?, count(12)?, count(13)?, count(14)?),
         updated_at_ms: row.try_get(8)?,
         log: row.try_get(9)?,
         caught_up_ms: row.try_get(10)?,

@@ -8,7 +8,7 @@ use crate::classify::Context;
 use crate::store::SqliteStore;
 
 /// Version, name and statements, ascending. A step that was released never changes.
-const STEPS: [(u32, &str, &str); 7] = [
+const STEPS: [(u32, &str, &str); 8] = [
     (1, "tables", include_str!("../migrations/0001_tables.sql")),
     (2, "outbox", include_str!("../migrations/0002_outbox.sql")),
     (3, "logs", include_str!("../migrations/0003_logs.sql")),
@@ -16,6 +16,7 @@ const STEPS: [(u32, &str, &str); 7] = [
     (5, "fingerprints", include_str!("../migrations/0005_fingerprints.sql")),
     (6, "paused", include_str!("../migrations/0006_paused.sql")),
     (7, "operate", include_str!("../migrations/0007_operate.sql")),
+    (8, "causes", include_str!("../migrations/0008_causes.sql")),
 ];
 
 /// The newest version this program knows.

@@ -5,7 +5,9 @@ mod operator;
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::{LogId, LogMark};
-use oncebox_core::store::{Advance, Ownership, PositionKey, Positions, Progress, StoreError, StoreResult};
+use oncebox_core::store::{
+    Advance, Cause, Ownership, PositionKey, Positions, Progress, StoreError, StoreResult,
+};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
@@ -27,7 +29,9 @@ macro_rules! set_progress {
             now!(),
             ")), caught_up_at, min(?9, ",
             now!(),
-            "))"
+            ")),
+                 settled_to = coalesce(max(settled_to, ?12), settled_to, ?12),
+                 rewound_to = coalesce(max(rewound_to, ?13), rewound_to, ?13)"
         )
     };
 }
@@ -60,7 +64,7 @@ impl Positions for SqliteStore {
             INSERT INTO oncebox_position AS mine (consumer, topic, partition, epoch, starts) VALUES (?1, ?2, ?3, 1, 1)
             ON CONFLICT (consumer, topic, partition) DO UPDATE
             SET epoch = mine.epoch + 1, starts = mine.starts + 1, retired_at = NULL
-            RETURNING epoch, next_offset, log, mark_offset, mark_digest, floor, starts, commits,
+            RETURNING epoch, next_offset, log, mark_offset, mark_digest, floor, starts, commits, settled_to, rewound_to,
                 EXISTS (SELECT 1 FROM oncebox_attempt WHERE consumer = ?1 AND topic = ?2 AND partition = ?3) AS attempted";
         let doing = "taking over a position";
         let mut txn = self.begin().await?;
@@ -131,6 +135,8 @@ fn read(key: &PositionKey, before: Option<&SqliteRow>, row: &SqliteRow) -> sqlx:
         commits: row.try_get("commits")?,
         starts: row.try_get("starts")?,
         attempts_recorded: row.try_get("attempted")?,
+        settled_to: row.try_get("settled_to")?,
+        rewound_to: row.try_get("rewound_to")?,
     })
 }
 
@@ -145,14 +151,16 @@ fn progressing(sql: &'static str, owner: &Ownership, progress: &Progress<'_>) ->
         .bind(progress.caught_up_ms.map(stored))
         .bind(progress.at_least)
         .bind(progress.commits)
+        .bind(progress.settled_to)
+        .bind(progress.rewound_to)
 }
 
 // Messages that are applied say that the log lives. Only a commit that moves the next offset is progress: a lane that runs
 // ahead says nothing about the message that holds it.
 const ADVANCE: &str = concat!(
     set_progress!(),
-    ", starts = CASE WHEN ?5 > coalesce(next_offset, -1) THEN 0 ELSE starts END, commits = commits + 1, retired_at = NULL, applied = applied + ?12, duplicates = duplicates + ?13,
-        updated_at = ",
+    ", starts = CASE WHEN ?5 > coalesce(next_offset, -1) THEN 0 ELSE starts END, commits = commits + 1, retired_at = NULL, applied = applied + ?14, duplicates = duplicates + ?15,
+        redelivered = redelivered + ?16, rewound = rewound + ?17, published_twice = published_twice + ?18, updated_at = ",
     now!(),
     if_owner_at_least!()
 );
@@ -161,8 +169,11 @@ const ADVANCE: &str = concat!(
 pub(crate) async fn advance(conn: &mut SqliteConnection, advance: &Advance<'_>) -> StoreResult<()> {
     let Advance { owner, progress, applied, duplicates, finished_attempt } = advance;
     let moved = progressing(ADVANCE, owner, progress)
-        .bind(i64::try_from(*applied).unwrap_or(i64::MAX))
-        .bind(i64::try_from(*duplicates).unwrap_or(i64::MAX))
+        .bind(stored_count(*applied))
+        .bind(stored_count(duplicates.total()))
+        .bind(stored_count(duplicates.of(Cause::Redelivered)))
+        .bind(stored_count(duplicates.of(Cause::Rewound)))
+        .bind(stored_count(duplicates.of(Cause::PublishedTwice)))
         .execute(&mut *conn)
         .await
         .context("moving the position")?;
@@ -173,6 +184,10 @@ pub(crate) async fn advance(conn: &mut SqliteConnection, advance: &Advance<'_>) 
         attempts::forget(conn, &owner.key, *offset).await?;
     }
     Ok(())
+}
+
+fn stored_count(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 async fn undo(txn: SqliteTxn, owner: &Ownership) -> StoreError {

@@ -1,6 +1,6 @@
 //! What `oncebox status` shows.
 
-use oncebox_core::store::{ConsumerStatus, PositionStatus, Status, StoreResult, StoreStatus};
+use oncebox_core::store::{ConsumerStatus, Duplicates, PositionStatus, Status, StoreResult, StoreStatus};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
@@ -28,7 +28,7 @@ impl Status for SqliteStore {
 
 const POSITIONS: &str = concat!(
     "SELECT consumer, topic, partition, next_offset, log, retired_at IS NOT NULL AS retired, epoch, starts,
-        applied, duplicates, ",
+        applied, duplicates, redelivered, rewound, published_twice, ",
     millis!("caught_up_at"),
     " AS caught_up_ms, ",
     millis!("updated_at"),
@@ -104,7 +104,12 @@ fn position(row: &SqliteRow) -> sqlx::Result<PositionStatus> {
         epoch: row.try_get("epoch")?,
         starts: row.try_get("starts")?,
         applied: count(row, "applied")?,
-        duplicates: count(row, "duplicates")?,
+        duplicates: Duplicates::stored(
+            count(row, "duplicates")?,
+            count(row, "redelivered")?,
+            count(row, "rewound")?,
+            count(row, "published_twice")?,
+        ),
         updated_at_ms: row.try_get("updated_at_ms")?,
     })
 }

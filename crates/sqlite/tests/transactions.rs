@@ -6,8 +6,8 @@ use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::outbox::{Emit, Event};
 use oncebox_core::store::{
-    Advance, Check, Claim, ErrorClass, FindingLevel, Migrate, Ownership, PositionKey, Positions, Progress,
-    Purge, PurgePass, Retention, Store,
+    Advance, Check, Claim, Duplicates, ErrorClass, FindingLevel, Migrate, Ownership, PositionKey, Positions,
+    Progress, Purge, PurgePass, Retention, Store,
 };
 use oncebox_sqlite::SqliteStore;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -60,7 +60,13 @@ impl File {
         assert_eq!(claimed.fresh, [true]);
         handler(&mut claimed.txn).await?;
         let progress = Progress { next_offset: Some(1), ..Progress::default() };
-        let advance = Advance { owner: &owner, progress, applied: 1, duplicates: 0, finished_attempt: None };
+        let advance = Advance {
+            owner: &owner,
+            progress,
+            applied: 1,
+            duplicates: Duplicates::default(),
+            finished_attempt: None,
+        };
         Ok(self.store.commit(claimed.txn, Some(advance)).await.is_ok())
     }
 
@@ -210,7 +216,13 @@ async fn a_missing_table_of_ours_is_no_fault_of_a_message() -> TestResult {
     file.beside().await?.execute("ALTER TABLE oncebox_position RENAME TO elsewhere").await?;
     let claimed = file.store.claim(&file.consumer, &[]).await?;
     let progress = Progress { next_offset: Some(1), ..Progress::default() };
-    let advance = Advance { owner: &owner, progress, applied: 1, duplicates: 0, finished_attempt: None };
+    let advance = Advance {
+        owner: &owner,
+        progress,
+        applied: 1,
+        duplicates: Duplicates::default(),
+        finished_attempt: None,
+    };
     let Err(error) = file.store.commit(claimed.txn, Some(advance)).await else {
         return Err("it committed".into());
     };

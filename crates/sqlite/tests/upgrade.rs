@@ -30,7 +30,7 @@ async fn dead_letters_keep_their_numbers_and_content() -> Result<(), BoxError> {
     sqlx::raw_sql(old).execute(&mut conn).await?;
 
     let steps: Vec<&str> = store.migrate().await?.iter().map(|step| step.name).collect();
-    assert_eq!(steps, ["logs", "delays", "fingerprints", "paused", "operate"]);
+    assert_eq!(steps, ["logs", "delays", "fingerprints", "paused", "operate", "causes"]);
     let all = DeadFilter { limit: 10, ..DeadFilter::default() };
     let numbers: Vec<i64> = store.dead_letters(&all).await?.iter().map(|letter| letter.number).collect();
     assert_eq!(numbers, [1, 2]);

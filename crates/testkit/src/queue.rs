@@ -126,7 +126,7 @@ impl MemoryQueue {
         drop(state);
         let queue = self.clone();
         let on_answer = move |answered: &[Answered]| queue.answered(channel, answered);
-        let open = OpenStream::queue(Arc::clone(&self.name)).on_answer(on_answer);
+        let open = OpenStream::queue(Arc::clone(&self.name)).says_redelivered().on_answer(on_answer);
         let stream = intake.open(if self.compares_payloads { open.compare_payloads() } else { open });
         let (gone, queue) = (CancellationToken::new(), self.clone());
         let delivering = queue.clone().deliver(channel, stream.clone(), gone.clone());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use oncebox_config::Config;
 use oncebox_core::printable::printable;
-use oncebox_core::store::{Pause, PositionStatus, StoreStatus};
+use oncebox_core::store::{Cause, Duplicates, Pause, PositionStatus, StoreStatus};
 use serde_json::{Value, json};
 
 use crate::args::Output;
@@ -126,7 +126,8 @@ fn as_json(status: &StoreStatus, paused: &[Pause], logs: &Logs) -> Value {
                 "caught_up_at": p.caught_up_ms.map(output::time), "retired": p.retired,
                 "owner": logs.owner(p), "epoch": p.epoch,
                 "starts_without_progress": output::starts(p), "applied": p.applied,
-                "duplicates_suppressed": p.duplicates, "last_progress": output::time(p.updated_at_ms),
+                "duplicates_suppressed": p.duplicates.total(), "duplicates_by_cause": by_cause(&p.duplicates),
+                "last_progress": output::time(p.updated_at_ms),
             })
         })
         .collect();
@@ -136,11 +137,13 @@ fn as_json(status: &StoreStatus, paused: &[Pause], logs: &Logs) -> Value {
         .map(|c| {
             let of = |p: &&PositionStatus| p.consumer == c.consumer;
             let mine = || status.positions.iter().filter(of);
+            let duplicates: Duplicates = mine().map(|p| p.duplicates).sum();
             json!({
                 "consumer": c.consumer,
                 "state": logs.state(&c.consumer),
                 "applied": mine().map(|p| p.applied).sum::<u64>(),
-                "duplicates_suppressed": mine().map(|p| p.duplicates).sum::<u64>(),
+                "duplicates_suppressed": duplicates.total(),
+                "duplicates_by_cause": by_cause(&duplicates),
                 "lag": mine().map(|p| logs.lag(p)).sum::<Option<i64>>(),
                 "dead_letters": c.dead_letters,
                 "replayed": c.replayed,
@@ -172,7 +175,7 @@ fn as_text(status: &StoreStatus, paused: &[Pause], logs: &Logs) -> String {
             c.consumer.clone(),
             output::or_dash(logs.state(&c.consumer)),
             mine().map(|p| p.applied).sum::<u64>().to_string(),
-            mine().map(|p| p.duplicates).sum::<u64>().to_string(),
+            suppressed(&mine().map(|p| p.duplicates).sum()),
             output::or_dash(mine().map(|p| logs.lag(p)).sum::<Option<i64>>()),
             capped(c.dead_letters),
             c.replayed.to_string(),
@@ -226,6 +229,18 @@ fn as_text(status: &StoreStatus, paused: &[Pause], logs: &Logs) -> String {
     format!("{consumers}\n{positions}\nabout {receipts} receipts\n{}", outbox::as_text(&status.outbox))
 }
 
+fn by_cause(duplicates: &Duplicates) -> Value {
+    Cause::ALL.iter().map(|cause| (cause.as_str().to_owned(), json!(duplicates.of(*cause)))).collect()
+}
+
+/// For people.
+fn suppressed(duplicates: &Duplicates) -> String {
+    let causes: Vec<String> =
+        duplicates.by_cause().map(|(cause, count)| format!("{count} {}", cause.in_words())).collect();
+    let total = duplicates.total().to_string();
+    if causes.is_empty() { total } else { format!("{total}: {}", causes.join(", ")) }
+}
+
 /// For people.
 fn held_by(position: &PositionStatus) -> String {
     let place = format!("{}/{}", position.topic, position.partition);
@@ -255,7 +270,7 @@ mod tests {
             epoch: 1,
             starts: 0,
             applied: 0,
-            duplicates: 0,
+            duplicates: Duplicates::default(),
             updated_at_ms: 0,
         }
     }

@@ -122,7 +122,6 @@ fn add_process(look: &mut Look, process: &Process) {
     let counted = Counted::of(&process.metrics);
     look.loops = process.monitor.report();
     look.tallies = process.monitor.tallies();
-    look.redelivered = counted.redelivered;
     look.published = counted.published;
     look.runs = true;
 }

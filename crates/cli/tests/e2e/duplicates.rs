@@ -5,7 +5,7 @@ use crate::support::database::Kind;
 use crate::support::on_each_server;
 use crate::support::orders::{Order, orders};
 use crate::support::topic::Odd;
-use crate::support::world::World;
+use crate::support::world::{Causes, World};
 use crate::support::{check::compare_ids, eventually};
 
 on_each_server!(
@@ -32,6 +32,10 @@ async fn a_relay_that_publishes_twice(kind: Kind) {
     world.topic.send(&all);
     world.caught_up().await;
     assert_eq!(world.duplicates().await, 370);
+    assert_eq!(world.causes(), Causes { published_twice: 370, ..Causes::default() });
+    let metric =
+        format!("oncebox_duplicates_total{{consumer=\"{}\",cause=\"published_twice\"}}", world.consumer);
+    assert_eq!(daemon.metric(&metric).await, Some(370.0));
     world.has_exactly(&all).await;
     daemon.stop();
 }
@@ -55,6 +59,7 @@ async fn a_consumer_killed_between_commit_and_ack(kind: Kind) {
     let daemon = world.start();
     world.caught_up().await;
     assert_eq!(world.duplicates().await, unknown_to_kafka, "what was applied came again");
+    assert_eq!(world.causes(), Causes { redelivered: unknown_to_kafka, ..Causes::default() });
     world.has_exactly(&all).await;
     daemon.stop();
 }
@@ -96,6 +101,7 @@ async fn an_operator_rewinds_the_group(kind: Kind) {
     world.topic.commit(&world.consumer, 0);
     let daemon = world.start();
     eventually("everything came again", async || world.duplicates().await == 120).await;
+    assert_eq!(world.causes(), Causes { rewound: 120, ..Causes::default() });
     world.topic.send(&orders(120..150));
     world.caught_up().await;
     world.has_exactly(&orders(0..150)).await;

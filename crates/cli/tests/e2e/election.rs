@@ -7,7 +7,8 @@ use mongodb::options::ReadConcern;
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::store::{
-    Advance, Claim, Claimed, ErrorClass, Ownership, PositionKey, Positions, Progress, Store, StoreResult,
+    Advance, Claim, Claimed, Duplicates, ErrorClass, Ownership, PositionKey, Positions, Progress, Store,
+    StoreResult,
 };
 use oncebox_mongodb::{MongoStore, MongoTxn};
 
@@ -38,7 +39,8 @@ async fn claim(store: &MongoStore) -> Claimed<MongoTxn> {
 /// Commits the claim, with the position.
 async fn commit(store: &MongoStore, owner: &Ownership, claimed: Claimed<MongoTxn>) -> StoreResult<()> {
     let progress = Progress { next_offset: Some(1), ..Progress::default() };
-    let advance = Advance { owner, progress, applied: 1, duplicates: 0, finished_attempt: None };
+    let advance =
+        Advance { owner, progress, applied: 1, duplicates: Duplicates::default(), finished_attempt: None };
     store.commit(claimed.txn, Some(advance)).await
 }
 

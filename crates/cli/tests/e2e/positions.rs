@@ -8,7 +8,7 @@ use crate::support::database::Kind;
 use crate::support::eventually;
 use crate::support::orders::{Order, orders};
 use crate::support::topic::Odd;
-use crate::support::world::World;
+use crate::support::world::{Causes, World};
 
 fn list(world: &World, more: &[&str]) -> serde_json::Value {
     world.oncebox(&[&["position", "list", "--output", "json"], more].concat()).exits(0).json()
@@ -40,6 +40,7 @@ async fn a_running_daemon_begins_anew_where_an_operator_moves_it() {
 
         world.move_to("earliest", &[]).exits(0);
         eventually("everything is read again", async || world.duplicates().await == 60).await;
+        assert_eq!(world.causes(), Causes { rewound: 60, ..Causes::default() });
         world.caught_up().await;
         world.topic.send(&orders(60..70));
         world.caught_up().await;

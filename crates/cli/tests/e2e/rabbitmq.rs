@@ -4,7 +4,7 @@ use crate::support::database::Kind;
 use crate::support::eventually;
 use crate::support::orders::{Order, orders};
 use crate::support::queue::Queue;
-use crate::support::world::World;
+use crate::support::world::{Causes, World};
 
 /// A world whose inbox reads a new queue.
 async fn world(kind: Kind, queue: &str) -> (World, Queue) {
@@ -78,12 +78,15 @@ async fn what_was_committed_and_not_acknowledged_is_skipped() {
         daemon.metric(&came_again).await.is_some_and(|messages| messages > 0.0)
     })
     .await;
+    let why = format!("oncebox_duplicates_total{{consumer=\"{}\",cause=\"redelivered\"}}", world.consumer);
+    assert_eq!(daemon.metric(&why).await, daemon.metric(&copies).await);
     let log = daemon.stop();
     world.has_exactly(&all).await;
     assert!(log.contains("stopped"), "{log}");
     let status = world.oncebox(&["status", "--output", "json"]).exits(0).json();
     let skipped = status["consumers"][0]["duplicates_suppressed"].as_i64().expect("a number");
     assert!(skipped > 0, "what was committed before the crash came again: {status}");
+    assert_eq!(world.causes(), Causes { redelivered: skipped, ..Causes::default() });
     queue.delete().await;
 }
 

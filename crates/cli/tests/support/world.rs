@@ -14,6 +14,15 @@ use super::kafka_cluster::KafkaCluster;
 use super::mongo_set::{Hasty, MongoSet, WithUsers};
 use super::topic::Topic;
 
+/// Copies by cause.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Causes {
+    pub(crate) redelivered: i64,
+    pub(crate) rewound: i64,
+    pub(crate) published_twice: i64,
+    pub(crate) unknown: i64,
+}
+
 /// A database, a topic, a consumer and a configuration that nobody else has. Goes when it is dropped.
 pub(crate) struct World {
     pub(crate) db: Database,
@@ -184,6 +193,21 @@ impl World {
     /// How many copies the positions say were skipped.
     pub(crate) async fn duplicates(&self) -> i64 {
         self.db.duplicates(&self.consumer).await
+    }
+
+    /// The same by cause, as `oncebox status` shows them.
+    pub(crate) fn causes(&self) -> Causes {
+        let status = self.oncebox(&["status", "--output", "json"]).exits(0).json();
+        let consumers = status["consumers"].as_array().expect("consumers");
+        let own =
+            consumers.iter().find(|one| one["consumer"] == self.consumer.as_str()).expect("the consumer");
+        let count = |cause: &str| own["duplicates_by_cause"][cause].as_i64().expect("a number");
+        Causes {
+            redelivered: count("redelivered"),
+            rewound: count("rewound"),
+            published_twice: count("published_twice"),
+            unknown: count("unknown"),
+        }
     }
 
     /// Waits until the database knows that all partitions are caught up: before, no receipt may go.

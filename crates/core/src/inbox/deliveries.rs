@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::mistake::mistaken;
 use crate::monitor::lock;
 use crate::source::{Answer, Answered};
+use crate::store::{Cause, Duplicates};
 
 /// The deliveries of one queue to this process.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ struct State {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Untold {
     pub(crate) applied: u64,
-    pub(crate) duplicates: u64,
+    pub(crate) duplicates: Duplicates,
     pub(crate) caught_up_ms: Option<i64>,
 }
 
@@ -129,11 +130,13 @@ impl State {
     fn answered(&mut self, answers: &[Answered]) {
         let now = Instant::now();
         self.last_answer = Some(now);
-        for Answered { delivery, answer } in answers {
+        for Answered { delivery, answer, cause } in answers {
             self.open.remove(delivery);
             match answer {
                 Answer::Applied => self.untold.applied += 1,
-                Answer::Duplicate | Answer::Differs => self.untold.duplicates += 1,
+                Answer::Duplicate | Answer::Differs => {
+                    self.untold.duplicates.add(cause.unwrap_or(Cause::Unknown), 1);
+                }
                 Answer::Parked | Answer::Filtered => {}
                 // It will be sent again, so the queue was not done with when it was seen to be empty.
                 Answer::GivenBack(_) => {
@@ -180,7 +183,7 @@ mod tests {
     use std::time::Duration;
 
     fn applied(delivery: i64) -> Answered {
-        Answered { delivery, answer: Answer::Applied }
+        Answered::new(delivery, Answer::Applied)
     }
 
     #[test]
@@ -208,7 +211,7 @@ mod tests {
         assert!(deliveries.receive(1));
         let asked = Instant::now();
         let given_back = Answer::GivenBack(GivenBack::new(Why::Unavailable, "away"));
-        deliveries.answered(&[Answered { delivery: 1, answer: given_back }]);
+        deliveries.answered(&[Answered::new(1, given_back)]);
         deliveries.nothing_waits(asked);
         deliveries.nothing_waits(asked);
         assert_eq!(deliveries.take_untold(), None);
@@ -237,7 +240,7 @@ mod tests {
         assert!(deliveries.receive(7) && deliveries.receive(8));
         deliveries.nothing_waits(Instant::now());
         let given_back = Answer::GivenBack(GivenBack::new(Why::Unavailable, "away"));
-        deliveries.answered(&[Answered { delivery: 7, answer: given_back }]);
+        deliveries.answered(&[Answered::new(7, given_back)]);
         assert_eq!(deliveries.take_open(), [8]);
         assert_eq!((deliveries.open(), deliveries.take_untold()), (0, None));
     }

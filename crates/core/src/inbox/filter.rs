@@ -77,7 +77,7 @@ impl<S: InboxStore> Engine<S> {
             if partition.deliveries.is_none() {
                 partition.progress.pass(&others);
             }
-            let answer = |record: &Record| Answered { delivery: record.offset, answer: Answer::Filtered };
+            let answer = |record: &Record| Answered::new(record.offset, Answer::Filtered);
             partition.answer(&others.iter().map(answer).collect::<Vec<_>>());
             self.meters.filtered.increment(others.len() as u64);
         }

@@ -6,17 +6,20 @@ use std::time::Duration;
 
 use super::item::Item;
 use crate::metrics::{
-    Counter, Histogram, batch_size, messages_total, redelivered_total, transaction_seconds,
+    Counter, Histogram, batch_size, duplicates_total, messages_total, redelivered_total, transaction_seconds,
 };
 use crate::monitor::{Monitor, Tally};
 use crate::names::ConsumerName;
 use crate::source::{Answer, Answered};
+use crate::store::{Cause, Duplicates};
 
 #[derive(Debug)]
 pub(crate) struct Meters {
     tally: Arc<Tally>,
     applied: Counter,
     duplicate: Counter,
+    /// In the order of [`Cause::ALL`].
+    causes: [Counter; Cause::ALL.len()],
     differs: Counter,
     dead: Counter,
     pub(crate) retried: Counter,
@@ -35,6 +38,7 @@ impl Meters {
             tally: monitor.tally(consumer.as_str()),
             applied: outcome("applied"),
             duplicate: outcome("duplicate"),
+            causes: Cause::ALL.map(|cause| duplicates_total(consumer.to_string(), cause.as_str())),
             differs: outcome("differs"),
             dead: outcome("dead"),
             retried: outcome("retried"),
@@ -69,12 +73,17 @@ impl Meters {
         self.tally.dead.fetch_add(letters, Ordering::Relaxed);
     }
 
-    /// Counts those that were skipped because their receipt exists, by whether they were copies.
-    pub(crate) fn skipped(&self, skipped: u64, answers: &[Answered]) {
+    /// Counts those that were skipped because their receipt exists, by whether they were copies, and copies by their cause.
+    pub(crate) fn skipped(&self, answers: &[Answered]) {
         let differ = answers.iter().filter(|one| one.answer == Answer::Differs).count() as u64;
         self.differs.increment(differ);
-        self.duplicate.increment(skipped - differ);
-        self.tally.duplicates.fetch_add(skipped - differ, Ordering::Relaxed);
+        let copies = answers.iter().filter(|one| one.answer == Answer::Duplicate);
+        let copies: Duplicates = copies.filter_map(|one| one.cause).collect();
+        self.duplicate.increment(copies.total());
+        for (counter, cause) in self.causes.iter().zip(Cause::ALL) {
+            counter.increment(copies.of(cause));
+        }
+        self.tally.skipped(copies);
     }
 
     pub(crate) fn committed(&self, messages: usize, took: Duration) {

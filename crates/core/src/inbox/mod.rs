@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 pub(crate) mod call;
+mod cause;
 mod claim;
 mod deliveries;
 mod filter;

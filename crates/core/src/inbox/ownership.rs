@@ -213,8 +213,12 @@ impl<S: InboxStore> Engine<S> {
             }
         }
         let start = partition.start.get()?;
-        let begin =
-            Progress { next_offset: Some(start.offset), log: start.log.as_ref(), ..Progress::default() };
+        let begin = Progress {
+            next_offset: Some(start.offset),
+            log: start.log.as_ref(),
+            rewound_to: partition.rewound_by_start(),
+            ..Progress::default()
+        };
         self.persist(partition, health, || self.store.record_progress(&owner, begin)).await?;
         debug!(consumer = %self.consumer, place = format_args!("{}/{}", partition.key.topic, partition.key.partition), start = start.offset, epoch = owner.epoch, "partition taken over");
         Some(guard)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::cause::Unsure;
 use super::deliveries::Deliveries;
 use super::progress::PartitionProgress;
 use super::queue::Queues;
@@ -41,6 +42,10 @@ pub(crate) struct Partition {
     note_wanted: Notify,
     /// Whether a copy must have the payload of the first.
     pub(crate) compares_payloads: bool,
+    /// Whether a queue says what it has delivered before.
+    pub(super) says_redelivered: bool,
+    /// Which messages may be settled although nobody was told.
+    pub(super) unsure: Unsure,
     /// How long a message that failed waits before it is given back. `None`: its sender waits for the answer.
     give_back_after: Option<Backoff>,
     /// How often something was given back since the last message was settled.
@@ -77,6 +82,8 @@ impl Partition {
             begins_anew: AtomicBool::new(false),
             note_wanted: Notify::new(),
             compares_payloads: open.compares_payloads,
+            says_redelivered: open.says_redelivered,
+            unsure: Unsure::default(),
             give_back_after: open.give_back_after,
             given_back_in_a_row: AtomicU32::new(0),
             on_answer: open.on_answer,
@@ -121,7 +128,7 @@ impl Partition {
     /// These messages go back to their source: at once, or after a while if it would deliver them again at once. They count as not
     /// answered until then.
     pub(crate) fn give_back(self: &Arc<Self>, deliveries: impl Iterator<Item = i64>, given_back: &GivenBack) {
-        let answer = |delivery| Answered { delivery, answer: Answer::GivenBack(given_back.clone()) };
+        let answer = |delivery| Answered::new(delivery, Answer::GivenBack(given_back.clone()));
         let answers: Vec<Answered> = deliveries.map(answer).collect();
         let Some(backoff) = self.give_back_after else { return self.answer(&answers) };
         let in_a_row = self.given_back_in_a_row.fetch_add(1, Ordering::Relaxed);
@@ -152,7 +159,7 @@ impl Partition {
         let given_back = GivenBack::new(Why::Closing, self.stopped().unwrap_or("the stream closes"));
         let rest: Vec<Answered> = open
             .into_iter()
-            .map(|delivery| Answered { delivery, answer: Answer::GivenBack(given_back.clone()) })
+            .map(|delivery| Answered::new(delivery, Answer::GivenBack(given_back.clone())))
             .collect();
         if let Some(on_answer) = self.on_answer.as_ref().filter(|_| !rest.is_empty()) {
             on_answer(&rest);

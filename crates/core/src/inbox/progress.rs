@@ -112,6 +112,8 @@ impl PartitionProgress {
             log: None,
             mark: known,
             caught_up_ms: next_offset.and_then(|next| lock(&self.ends).if_reached(next)),
+            settled_to: offsets.last().map(|last| last + 1),
+            rewound_to: None,
         };
         Foreseen { offsets, mark, progress }
     }
@@ -165,6 +167,7 @@ impl PartitionProgress {
             log: None,
             mark: mark.filter(|_| next_offset.is_some()),
             caught_up_ms,
+            ..Progress::default()
         })
     }
 

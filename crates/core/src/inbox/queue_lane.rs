@@ -162,7 +162,7 @@ impl<S: InboxStore> Engine<S> {
 fn without_redelivered(partition: &Partition, items: Vec<Item>) -> Vec<Item> {
     let (again, first): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| item.record().redelivered);
-    let answer = |item: &Item| Answered { delivery: item.offset(), answer: Answer::Duplicate };
+    let answer = |item: &Item| Answered::new(item.offset(), Answer::Duplicate);
     partition.answer(&again.iter().map(answer).collect::<Vec<_>>());
     first
 }

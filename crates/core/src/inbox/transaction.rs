@@ -24,7 +24,7 @@ use crate::message::Message;
 use crate::mistake::mistaken;
 use crate::outbox::wake;
 use crate::source::{Answer, Answered};
-use crate::store::{Advance, Claim, Claimed, DeadLetter, InboxStore, Refused};
+use crate::store::{Advance, Claim, Claimed, DeadLetter, Duplicates, InboxStore, Refused};
 use crate::store::{ErrorClass, StoreError, further_values};
 
 /// What a transaction does with its fresh messages.
@@ -244,6 +244,8 @@ impl<S: InboxStore> Engine<S> {
         }
         failpoint("after-handler");
 
+        let firsts = first_payloads(&claims, &written, &claimed.fingerprints);
+        let answers = answers(partition, items, &fresh, &letters, &payloads.differing(items, &firsts));
         // A queue has no owner, and no position to move.
         let foreseen = partition
             .owner
@@ -253,11 +255,9 @@ impl<S: InboxStore> Engine<S> {
             owner,
             progress: foreseen.progress,
             applied: fresh.len() as u64,
-            duplicates,
+            duplicates: by_cause(&answers),
             finished_attempt: attempt,
         });
-        let firsts = first_payloads(&claims, &written, &claimed.fingerprints);
-        let answers = answers(items, &fresh, &letters, &payloads.differing(items, &firsts));
         if mistaken("AckBeforeCommit") {
             foreseen.iter().for_each(|(_, foreseen)| partition.progress.settle(foreseen));
         }
@@ -267,9 +267,10 @@ impl<S: InboxStore> Engine<S> {
         match self.store.commit(txn, advance).await {
             Ok(()) => {}
             Err(e) if e.class == ErrorClass::Torn => return Err(torn(e).await),
-            Err(e) => return Err(self.not_committed(partition, e)),
+            Err(e) => return Err(self.not_committed(partition, items, e)),
         }
         failpoint("after-commit");
+        partition.unsure.over(items.iter().map(Item::offset));
         if !matches!(task, Task::Park { .. }) {
             log_unseen(partition, &letters, &self.unseen);
         }
@@ -294,7 +295,7 @@ impl<S: InboxStore> Engine<S> {
         warn_of_differing(partition, items, &answers);
         self.meters.redelivered(items, &answers);
         self.meters.applied(fresh.len() as u64);
-        self.meters.skipped(duplicates, &answers);
+        self.meters.skipped(&answers);
         self.meters.dead(letters.len() as u64);
         self.meters.committed(items.len(), began.elapsed());
         Ok(())
@@ -302,8 +303,11 @@ impl<S: InboxStore> Engine<S> {
 
     /// A commit that failed, or whose answer got lost. One lane runs its batch again and finds out. Of several lanes nobody
     /// could tell any more how many commits the database must know, so the partition begins anew.
-    fn not_committed(&self, partition: &Partition, error: StoreError) -> Trouble {
+    fn not_committed(&self, partition: &Partition, items: &[Item], error: StoreError) -> Trouble {
         let unknown = error.class == ErrorClass::Away;
+        if unknown {
+            partition.unsure.about(items.iter().map(Item::offset));
+        }
         if unknown && partition.queues.lanes() > 1 && partition.owner.get().is_some() {
             return Trouble::BeginAnew(describe(&error));
         }
@@ -363,6 +367,7 @@ fn first_copies(items: &[Item]) -> (Vec<(usize, ReceiptKey, &Message)>, Vec<usiz
 
 /// What became of the items of a transaction that has committed.
 fn answers(
+    partition: &Partition,
     items: &[Item],
     fresh: &[(usize, Message)],
     letters: &[DeadLetter],
@@ -381,9 +386,17 @@ fn answers(
         .zip(answers)
         .map(|(item, answer)| {
             let delivery = item.offset();
-            Answered { delivery, answer: if parked.contains(&delivery) { Answer::Parked } else { answer } }
+            let answer = if parked.contains(&delivery) { Answer::Parked } else { answer };
+            let skipped = matches!(answer, Answer::Duplicate | Answer::Differs);
+            let cause = skipped.then(|| partition.cause_of(item.record()));
+            Answered { delivery, answer, cause }
         })
         .collect()
+}
+
+/// Those that are skipped, by cause.
+fn by_cause(answers: &[Answered]) -> Duplicates {
+    answers.iter().filter_map(|one| one.cause).collect()
 }
 
 /// Somebody uses an id for two messages. One line for a transaction: whoever does so may do it often.

@@ -5,13 +5,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Monitor, lock};
+use crate::store::{Cause, Duplicates};
 
 /// The counters of one consumer.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) applied: AtomicU64,
-    pub(crate) duplicates: AtomicU64,
+    /// In the order of [`Cause::ALL`].
+    duplicates: [AtomicU64; Cause::ALL.len()],
     pub(crate) dead: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn skipped(&self, duplicates: Duplicates) {
+        for (counter, cause) in self.duplicates.iter().zip(Cause::ALL) {
+            counter.fetch_add(duplicates.of(cause), Ordering::Relaxed);
+        }
+    }
+
+    fn duplicates(&self) -> Duplicates {
+        let mut duplicates = Duplicates::default();
+        for (counter, cause) in self.duplicates.iter().zip(Cause::ALL) {
+            duplicates.add(cause, counter.load(Ordering::Relaxed));
+        }
+        duplicates
+    }
 }
 
 /// How many messages of a consumer were applied, skipped as duplicates, and given up, since the process began.
@@ -21,7 +39,7 @@ pub struct Tallied {
     /// Applied.
     pub applied: u64,
     /// Skipped: their receipt was there.
-    pub duplicates: u64,
+    pub duplicates: Duplicates,
     /// Kept as dead letters.
     pub dead: u64,
 }
@@ -32,7 +50,7 @@ impl Tallied {
     pub fn since(self, earlier: Self) -> Self {
         Self {
             applied: self.applied.saturating_sub(earlier.applied),
-            duplicates: self.duplicates.saturating_sub(earlier.duplicates),
+            duplicates: self.duplicates.since(earlier.duplicates),
             dead: self.dead.saturating_sub(earlier.dead),
         }
     }
@@ -49,7 +67,7 @@ impl Monitor {
     pub fn tallies(&self) -> BTreeMap<String, Tallied> {
         let now = |tally: &Tally| Tallied {
             applied: tally.applied.load(Ordering::Relaxed),
-            duplicates: tally.duplicates.load(Ordering::Relaxed),
+            duplicates: tally.duplicates(),
             dead: tally.dead.load(Ordering::Relaxed),
         };
         lock(&self.0.tallies).iter().map(|(consumer, tally)| (consumer.clone(), now(tally))).collect()

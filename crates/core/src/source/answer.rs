@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::store::Cause;
+
 /// See [`OpenStream::on_answer`](super::OpenStream::on_answer).
 pub type OnAnswer = Box<dyn Fn(&[Answered]) + Send + Sync>;
 
@@ -13,6 +15,14 @@ pub struct Answered {
     pub delivery: i64,
     /// What became of it.
     pub answer: Answer,
+    /// Why it came, if it was settled before.
+    pub cause: Option<Cause>,
+}
+
+impl Answered {
+    pub(crate) fn new(delivery: i64, answer: Answer) -> Self {
+        Self { delivery, answer, cause: None }
+    }
 }
 
 /// What became of a message. All but the last mean that it is settled and may be acknowledged.

@@ -162,6 +162,8 @@ pub struct OpenStream {
     pub compares_payloads: bool,
     /// How long a message that failed waits before it is given back; `None` if its sender waits for the answer.
     pub give_back_after: Option<Backoff>,
+    /// Whether the source says of each message that it has delivered before that it has.
+    pub says_redelivered: bool,
     /// Hears what became of each message.
     pub on_answer: Option<OnAnswer>,
     /// Hears that the stream has something to tell.
@@ -177,6 +179,7 @@ impl OpenStream {
             positioned: true,
             compares_payloads: false,
             give_back_after: None,
+            says_redelivered: false,
             on_answer: None,
             on_news: None,
         }
@@ -207,6 +210,15 @@ impl OpenStream {
         self
     }
 
+    /// For a queue that says of each message that it has delivered before that it has
+    /// ([`Record::redelivered`](crate::message::Record::redelivered)): then a duplicate of which it does not say so was sent
+    /// twice, and is counted as such.
+    #[must_use]
+    pub fn says_redelivered(mut self) -> Self {
+        self.says_redelivered = true;
+        self
+    }
+
     /// Called after each commit, and when something is given back, with what became of the messages. It must not block.
     #[must_use]
     pub fn on_answer(mut self, on_answer: impl Fn(&[Answered]) + Send + Sync + 'static) -> Self {
@@ -234,6 +246,7 @@ impl fmt::Debug for OpenStream {
             .field("positioned", &self.positioned)
             .field("compares_payloads", &self.compares_payloads)
             .field("give_back_after", &self.give_back_after)
+            .field("says_redelivered", &self.says_redelivered)
             .finish_non_exhaustive()
     }
 }

@@ -36,13 +36,16 @@ pub struct Start {
     pub mark: Option<LogMark>,
     /// A committed offset that is not followed: it lies ahead of the position, or below where an operator moved it.
     pub not_followed: Option<i64>,
+    /// Reading begins below the position because somebody else than this consumer has set the committed offset. To be said by a
+    /// source that can tell; what it reads again is counted as rewound.
+    pub set_back: bool,
 }
 
 impl Start {
     /// At this offset, with nothing known about the log.
     #[must_use]
     pub fn at(offset: i64) -> Self {
-        Self { offset, read_from: offset, log: None, mark: None, not_followed: None }
+        Self { offset, read_from: offset, log: None, mark: None, not_followed: None, set_back: false }
     }
 }
 
@@ -191,6 +194,7 @@ pub fn start_at(known: Known, policy: StartPolicy) -> Result<Start, StartError> 
         log,
         mark,
         not_followed: committed.filter(|committed| *committed > next || *committed < floor),
+        set_back: false,
     })
 }
 

@@ -12,6 +12,7 @@ mod adopt;
 mod audit;
 mod check;
 mod dead;
+mod duplicates;
 mod error;
 mod error_group;
 mod find;
@@ -37,6 +38,7 @@ pub use dead::{
     DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, LetterContent, LetterEdit,
     MAX_KEYED_LETTERS, MAX_SUMMARY_BYTES, StoredDeadLetter,
 };
+pub use duplicates::{Cause, Duplicates};
 pub use error::{ErrorClass, StoreError, StoreResult};
 pub use error_group::{error_group, group_prefix};
 pub use find::{Find, FoundReceipt};

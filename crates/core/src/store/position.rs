@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{Store, StoreResult};
+use super::{Duplicates, Store, StoreResult};
 use crate::names::ConsumerName;
 use crate::source::{LogId, LogMark};
 
@@ -48,6 +48,11 @@ pub struct Ownership {
     pub starts: u32,
     /// Whether an earlier owner died while it ran messages one at a time.
     pub attempts_recorded: bool,
+    /// One past the highest offset of this log that was ever settled by a transaction, by whichever lane. `None` if nothing was,
+    /// or by an oncebox that did not write it down.
+    pub settled_to: Option<i64>,
+    /// Below this offset records come again because somebody has moved the position, or the broker's offset, back.
+    pub rewound_to: Option<i64>,
 }
 
 /// How far a partition is. What is `None` stays as it is stored.
@@ -68,6 +73,10 @@ pub struct Progress<'a> {
     /// Everything that the log held at this time (milliseconds since 1970) is settled. Never lowered, and never written
     /// beyond the database's own clock.
     pub caught_up_ms: Option<i64>,
+    /// One past the highest offset that is settled, whatever is open below. Never lowered.
+    pub settled_to: Option<i64>,
+    /// Somebody has set the broker's offset back: below this one records come again because of it. Never lowered.
+    pub rewound_to: Option<i64>,
 }
 
 /// How far a transaction moves the position, and what it counted.
@@ -80,7 +89,7 @@ pub struct Advance<'a> {
     /// Messages whose effect this transaction applies.
     pub applied: u64,
     /// Messages this transaction skips because their receipt exists.
-    pub duplicates: u64,
+    pub duplicates: Duplicates,
     /// The recorded attempt that ends with this transaction, when messages run one at a time.
     pub finished_attempt: Option<i64>,
 }
@@ -117,7 +126,8 @@ pub trait Positions: Store {
     ) -> impl Future<Output = StoreResult<()>> + Send;
 
     /// Moves a position to this offset of this log, in any direction, and makes it if there is none. Whoever owns it is
-    /// fenced and begins anew there; marks, attempts and what was known about being caught up are forgotten.
+    /// fenced and begins anew there; marks, attempts and what was known about being caught up are forgotten. What was settled
+    /// so far in this log is rewound if it comes again; in another log nothing was.
     fn move_position(
         &self,
         key: &PositionKey,

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{OutboxStatus, StoreResult};
+use super::{Duplicates, OutboxStatus, StoreResult};
 
 /// A position and its counters, as `oncebox status` shows it.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct PositionStatus {
     /// Messages applied so far.
     pub applied: u64,
     /// Duplicates suppressed so far.
-    pub duplicates: u64,
+    pub duplicates: Duplicates,
     /// The last commit, in milliseconds since 1970.
     pub updated_at_ms: i64,
 }

@@ -130,7 +130,7 @@ impl Partition {
             stopped: stopped.map(|trouble| trouble.why.clone()),
             retired: position.retired,
             applied: position.applied,
-            duplicates_suppressed: position.duplicates,
+            duplicates_suppressed: position.duplicates.total(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whether every message changes the database once, on one page.
 
 use oncebox_core::monitor::LoopReport;
-use oncebox_core::store::{Pause, PositionStatus};
+use oncebox_core::store::{Cause, Duplicates, Pause, PositionStatus};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -85,6 +85,36 @@ impl Paused {
     }
 }
 
+/// Duplicates by what made them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Causes {
+    /// The same record once more, after a process had ended or lost its partition before it could acknowledge.
+    pub(crate) redelivered: u64,
+    /// The same record once more, because somebody has moved the position or the broker's offset back.
+    pub(crate) rewound: u64,
+    /// Another record with the same id.
+    pub(crate) published_twice: u64,
+    /// Nobody can tell, or they were counted before causes were.
+    pub(crate) unknown: u64,
+}
+
+impl Causes {
+    fn of(duplicates: &Duplicates) -> Self {
+        Self {
+            redelivered: duplicates.of(Cause::Redelivered),
+            rewound: duplicates.of(Cause::Rewound),
+            published_twice: duplicates.of(Cause::PublishedTwice),
+            unknown: duplicates.of(Cause::Unknown),
+        }
+    }
+
+    /// Those that there were, as they are shown.
+    pub(crate) fn shown(self) -> impl Iterator<Item = (Cause, u64)> {
+        let counts = [self.redelivered, self.rewound, self.published_twice, self.unknown];
+        Cause::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0)
+    }
+}
+
 /// A consumer in a row.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct Consumer {
@@ -100,9 +130,8 @@ pub(crate) struct Consumer {
     /// Copies that changed nothing, in all processes.
     pub(crate) duplicates_suppressed: u64,
     pub(crate) duplicates_per_second: Option<f64>,
-    /// Of the duplicates that this process has suppressed, those that the broker said it had delivered before; the others were
-    /// published twice, or read again.
-    pub(crate) redelivered: Option<u64>,
+    /// The same by cause.
+    pub(crate) duplicates_by_cause: Causes,
     /// Messages that are not applied yet, as far as the source says.
     pub(crate) lag: Option<u64>,
     /// How old the oldest of them is, as far as this process knows.
@@ -179,6 +208,8 @@ impl Consumer {
         };
         // A queue tells the database only now and then; this process knows what it has done itself.
         let tally = look.tallies.get(name).copied().unwrap_or_default();
+        let counted: Duplicates = positions.iter().map(|p| p.duplicates).sum();
+        let duplicates = if counted.total() < tally.duplicates.total() { tally.duplicates } else { counted };
         let in_database = look.status.consumers.iter().find(|one| one.consumer == name);
         let caught_up: Option<Vec<i64>> = active().map(|p| p.caught_up_ms).collect();
         let lags: Vec<u64> = seen().filter_map(|seen| seen.lag).collect();
@@ -190,9 +221,9 @@ impl Consumer {
             reads: look.configured.iter().find(|one| one.consumer == name).map(|one| one.reads.clone()),
             applied: positions.iter().map(|p| p.applied).sum::<u64>().max(tally.applied),
             applied_per_second: history.rate(name, |counts| counts.applied),
-            duplicates_suppressed: positions.iter().map(|p| p.duplicates).sum::<u64>().max(tally.duplicates),
+            duplicates_suppressed: duplicates.total(),
             duplicates_per_second: history.rate(name, |counts| counts.duplicates),
-            redelivered: look.redelivered.get(name).copied(),
+            duplicates_by_cause: Causes::of(&duplicates),
             lag: (!lags.is_empty()).then(|| lags.iter().sum()),
             oldest_unapplied_seconds: ages.max().map(|age| age.as_secs_f64()),
             caught_up_at: caught_up.and_then(|times| times.into_iter().min()).map(Time),
@@ -316,6 +347,19 @@ mod tests {
             "Every message changed the database once: 100 applied, 10 duplicates suppressed"
         );
         assert_eq!(overview(&Look::default()).verdict.said, "Nothing has happened yet");
+    }
+
+    #[test]
+    fn duplicates_are_told_by_cause_of_all_partitions() {
+        let mut look = look();
+        look.status.positions[0].duplicates = Duplicates::stored(10, 4, 0, 5);
+        look.status.positions[1].duplicates = Duplicates::stored(2, 0, 2, 0);
+        let causes = Causes { redelivered: 4, rewound: 2, published_twice: 5, unknown: 1 };
+        let seen = overview(&look).consumers.remove(0);
+        assert_eq!((seen.duplicates_suppressed, seen.duplicates_by_cause), (12, causes));
+        let words: Vec<_> =
+            causes.shown().map(|(cause, count)| format!("{count} {}", cause.in_words())).collect();
+        assert_eq!(words.join(", "), "4 redelivered, 2 rewound, 5 published twice, 1 of unknown cause");
     }
 
     #[test]

@@ -100,8 +100,8 @@ pub(super) fn figures(one: &Consumer, now_ms: i64) -> Markup {
     let whole = one.applied + one.duplicates_suppressed;
     let suppressed = html! {
         @if let Some(share) = share(one.duplicates_suppressed, whole) { (share) " of all" }
-        @if let Some(redelivered) = one.redelivered.filter(|number| *number > 0) {
-            ", " (grouped(redelivered)) " redelivered by the broker"
+        @for (cause, number) in one.duplicates_by_cause.shown() {
+            ", " (grouped(number)) " " (cause.in_words())
         }
     };
     let behind = html! {

@@ -8,9 +8,9 @@ use oncebox_core::message::Record;
 use oncebox_core::monitor::Monitor;
 use oncebox_core::names::Tenant;
 use oncebox_core::store::{
-    AuditEntry, AuditFilter, ConsumerStatus, DeadFilter, DeadGroup, DeadLetter, DeadSummary, EventFilter,
-    EventState, Finding, OutboxEntry, OutboxStatus, Pause, PositionStatus, ShardStatus, StoreStatus,
-    StoredDeadLetter, StoredEvent,
+    AuditEntry, AuditFilter, ConsumerStatus, DeadFilter, DeadGroup, DeadLetter, DeadSummary, Duplicates,
+    EventFilter, EventState, Finding, OutboxEntry, OutboxStatus, Pause, PositionStatus, ShardStatus,
+    StoreStatus, StoredDeadLetter, StoredEvent,
 };
 use oncebox_dashboard::{
     Action, Answering, Backend, Configured, Look, Outcome, Place, Seen, Task, TopicKeeps, Trouble,
@@ -106,7 +106,7 @@ fn position(consumer: &str, partition: i32) -> PositionStatus {
         epoch: 3,
         starts: 0,
         applied: 900,
-        duplicates: 100,
+        duplicates: Duplicates::stored(100, 60, 0, 30),
         updated_at_ms: NOW_MS - 2_000,
     }
 }

@@ -25,7 +25,7 @@ use rdkafka::error::KafkaResult;
 use tokio::time::Instant;
 
 use super::bell::Bells;
-use crate::ends::Place;
+use crate::ends::{Commit, Place};
 use crate::error::Error;
 use crate::quiet::Quiet;
 use crate::settings::Kafka;
@@ -60,7 +60,7 @@ pub(super) struct Seen {
     /// One past the newest offset.
     pub(super) high: i64,
     /// What the group has committed. Asked for only where something begins.
-    pub(super) committed: Option<i64>,
+    pub(super) committed: Option<Commit>,
     /// Asked for last: whatever was found out before belongs to this log or to an earlier one, never to a later one.
     pub(super) log: Option<LogId>,
 }

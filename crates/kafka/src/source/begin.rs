@@ -46,14 +46,17 @@ impl Reader {
         for (asked, seen) in seen {
             let Some(partition) = self.partitions.asked(&asked).filter(|p| p.is_waiting()) else { continue };
             partition.asked = false;
+            let elsewhere = seen.as_ref().is_ok_and(|seen| seen.committed.is_some_and(|commit| !commit.ours));
             let known = seen.and_then(|seen| known(partition, seen));
             let known = known.and_then(|known| split_queue(&self.consumer, partition).map(|()| known));
             match known {
                 Ok(known) => {
                     partition.high = Some(known.high);
+                    let next = known.stored.next_offset;
                     match start_at(known, self.intake.start_policy()) {
                         Ok(start) => {
-                            partition.start = Some(start);
+                            let set_back = elsewhere && Some(start.offset) < next;
+                            partition.start = Some(Start { set_back, ..start });
                             started.push(asked.place);
                         }
                         Err(reason) => stop(self.intake.consumer(), partition, &reason),
@@ -123,7 +126,7 @@ fn known(partition: &Partition, seen: Seen) -> KafkaResult<Known> {
     let not_asked = KafkaError::OffsetFetch(RDKafkaErrorCode::NoOffset);
     Ok(Known {
         stored: partition.stream.acquired().unwrap_or_default(),
-        committed: seen.committed,
+        committed: seen.committed.map(|commit| commit.offset),
         log: seen.log,
         low: seen.low.ok_or(not_asked)?,
         high: seen.high,

@@ -18,6 +18,7 @@ use tracing::debug;
 
 use super::callbacks::Callbacks;
 use super::partition::{Partition, Partitions};
+use crate::ends::OURS;
 
 /// How often unchanged offsets are sent again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
@@ -77,5 +78,7 @@ fn list_of(offsets: &[(&mut Partition, i64)]) -> KafkaResult<TopicPartitionList>
     for (partition, offset) in offsets {
         list.add_partition_offset(&partition.topic, partition.number, Offset::Offset(*offset))?;
     }
+    // Whoever sets an offset by other means can be told by it.
+    list.elements().iter_mut().for_each(|element| element.set_metadata(OURS));
     Ok(list)
 }

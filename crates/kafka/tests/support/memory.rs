@@ -36,6 +36,8 @@ pub struct Position {
     pub mark: Option<LogMark>,
     pub floor: Option<i64>,
     pub caught_up_ms: Option<i64>,
+    pub settled_to: Option<i64>,
+    pub rewound_to: Option<i64>,
 }
 
 impl Position {
@@ -44,6 +46,8 @@ impl Position {
         self.log = progress.log.cloned().or(self.log.take());
         self.mark = [self.mark, progress.mark].into_iter().flatten().max_by_key(|mark| mark.offset);
         self.caught_up_ms = self.caught_up_ms.max(progress.caught_up_ms);
+        self.settled_to = self.settled_to.max(progress.settled_to);
+        self.rewound_to = self.rewound_to.max(progress.rewound_to);
     }
 }
 
@@ -178,6 +182,8 @@ impl Positions for Memory {
             starts: 1,
             commits: 0,
             attempts_recorded: false,
+            settled_to: position.settled_to,
+            rewound_to: position.rewound_to,
         })
     }
 

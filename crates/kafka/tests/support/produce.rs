@@ -59,20 +59,33 @@ impl Sender {
 }
 
 pub fn committed(brokers: &str, group: &str, topic: &str, partition: i32) -> Option<i64> {
-    let client = group_client(brokers, group);
-    let mut list = TopicPartitionList::new();
-    list.add_partition(topic, partition);
-    let answer = client.committed_offsets(list, Duration::from_secs(10)).unwrap();
-    match answer.elements()[0].offset() {
+    match committed_list(brokers, group, topic, partition).elements()[0].offset() {
         Offset::Offset(offset) => Some(offset),
         _ => None,
     }
 }
 
+/// What stands beside the committed offset.
+pub fn committed_note(brokers: &str, group: &str, topic: &str, partition: i32) -> String {
+    committed_list(brokers, group, topic, partition).elements()[0].metadata().to_owned()
+}
+
+fn committed_list(brokers: &str, group: &str, topic: &str, partition: i32) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    list.add_partition(topic, partition);
+    group_client(brokers, group).committed_offsets(list, Duration::from_secs(10)).unwrap()
+}
+
 pub fn commit(brokers: &str, group: &str, topic: &str, partition: i32, offset: i64) {
+    commit_with(brokers, group, topic, partition, offset, "");
+}
+
+/// Commits an offset with something beside it.
+pub fn commit_with(brokers: &str, group: &str, topic: &str, partition: i32, offset: i64, note: &str) {
     let client = group_client(brokers, group);
     let mut list = TopicPartitionList::new();
     list.add_partition_offset(topic, partition, Offset::Offset(offset)).unwrap();
+    list.elements()[0].set_metadata(note);
     client.commit(&list, rdkafka::consumer::CommitMode::Sync).unwrap();
 }
 

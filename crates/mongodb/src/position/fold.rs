@@ -25,6 +25,9 @@ pub(crate) struct Folded {
     pub(crate) starts: i64,
     pub(crate) applied: i64,
     pub(crate) duplicates: i64,
+    pub(crate) redelivered: i64,
+    pub(crate) rewound: i64,
+    pub(crate) published_twice: i64,
     pub(crate) commits: i64,
     pub(crate) updated_at: Option<DateTime>,
     pub(crate) log: Option<String>,
@@ -33,6 +36,8 @@ pub(crate) struct Folded {
     pub(crate) floor: Option<i64>,
     pub(crate) caught_up_at: Option<DateTime>,
     pub(crate) retired_at: Option<DateTime>,
+    pub(crate) settled_to: Option<i64>,
+    pub(crate) rewound_to: Option<i64>,
 }
 
 impl Folded {
@@ -64,6 +69,9 @@ impl Folded {
             starts: number("starts").unwrap_or_default(),
             applied: number("applied").unwrap_or_default(),
             duplicates: number("duplicates").unwrap_or_default(),
+            redelivered: number("redelivered").unwrap_or_default(),
+            rewound: number("rewound").unwrap_or_default(),
+            published_twice: number("published_twice").unwrap_or_default(),
             commits: number("commits").unwrap_or_default(),
             updated_at: at("updated_at"),
             log: text("log"),
@@ -72,6 +80,8 @@ impl Folded {
             floor: number("floor"),
             caught_up_at: at("caught_up_at"),
             retired_at: at("retired_at"),
+            settled_to: number("settled_to"),
+            rewound_to: number("rewound_to"),
         }
     }
 
@@ -99,6 +109,11 @@ impl Folded {
         self.updated_at = self.updated_at.max(other.updated_at);
         self.applied += other.applied;
         self.duplicates += other.duplicates;
+        self.redelivered += other.redelivered;
+        self.rewound += other.rewound;
+        self.published_twice += other.published_twice;
+        self.settled_to = self.settled_to.max(other.settled_to);
+        self.rewound_to = self.rewound_to.max(other.rewound_to);
         self.commits += other.commits;
     }
 }
@@ -146,6 +161,9 @@ pub(super) async fn write(tx: &mut MongoTx, key: &PositionKey, folded: &Folded) 
         "starts": folded.starts,
         "applied": folded.applied,
         "duplicates": folded.duplicates,
+        "redelivered": folded.redelivered,
+        "rewound": folded.rewound,
+        "published_twice": folded.published_twice,
         "commits": folded.commits,
         "updated_at": folded.updated_at,
         "log": &folded.log,
@@ -154,6 +172,8 @@ pub(super) async fn write(tx: &mut MongoTx, key: &PositionKey, folded: &Folded) 
         "floor": folded.floor,
         "caught_up_at": folded.caught_up_at,
         "retired_at": folded.retired_at,
+        "settled_to": folded.settled_to,
+        "rewound_to": folded.rewound_to,
     };
     let positions = tx.database.collection::<Document>(POSITIONS);
     positions.replace_one(doc! { "_id": id(key) }, own).upsert(true).session(&mut tx.session).await?;

@@ -14,7 +14,8 @@ use crate::store::MongoStore;
 /// Moves a position, in any direction, and makes it if there is none.
 ///
 /// A new epoch fences the owner. What was known about the old place says nothing about the new one, and whoever moves a position
-/// wants it to be read, so it is no longer retired.
+/// wants it to be read, so it is no longer retired. What was settled in the same log comes again because of it, if it does; in
+/// another log nothing was settled.
 pub(super) async fn move_position(
     store: &MongoStore,
     key: &PositionKey,
@@ -34,16 +35,25 @@ async fn move_once(
     let mut txn = store.begin_aside().await?;
     fold::hold_all(&mut txn, key).await.context(doing)?;
     let before = fold::fold(&mut txn, key).await.context(doing)?.unwrap_or_else(|| Folded::new(key));
+    let log = log.map(|log| log.as_str().to_owned());
+    let is_another_log = before.log.as_ref().zip(log.as_ref()).is_some_and(|(was, is)| was != is);
+    let (settled_to, rewound_to) = if is_another_log {
+        (Some(next_offset), None)
+    } else {
+        (before.settled_to, before.settled_to.or(before.next_offset))
+    };
     let after = Folded {
         epoch: before.epoch + 1,
         starts: 0,
         next_offset: Some(next_offset),
         floor: Some(next_offset),
-        log: log.map(|log| log.as_str().to_owned()),
+        log,
         mark_offset: None,
         mark_digest: None,
         caught_up_at: None,
         retired_at: None,
+        settled_to,
+        rewound_to,
         ..before
     };
     fold::write(&mut txn, key, &after).await.context(doing)?;

@@ -6,7 +6,8 @@ use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::message::Record;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::store::{
-    Advance, Claim, Claimed, DeadFilter, DeadLetter, Ownership, PositionKey, Progress, Store, StoreResult,
+    Advance, Claim, Claimed, DeadFilter, DeadLetter, Duplicates, Ownership, PositionKey, Progress, Store,
+    StoreResult,
 };
 use oncebox_mongodb::{MongoStore, MongoTxn, TemporaryMongo};
 
@@ -43,7 +44,7 @@ pub(crate) async fn claim(store: &MongoStore, id: &str) -> StoreResult<Claimed<M
 /// Moves the position to this offset.
 pub(crate) fn to(owner: &Ownership, next_offset: i64) -> Option<Advance<'_>> {
     let progress = Progress { next_offset: Some(next_offset), ..Progress::default() };
-    Some(Advance { owner, progress, applied: 1, duplicates: 0, finished_attempt: None })
+    Some(Advance { owner, progress, applied: 1, duplicates: Duplicates::default(), finished_attempt: None })
 }
 
 /// The message ids of all receipts, sorted.

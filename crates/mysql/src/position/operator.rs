@@ -12,7 +12,8 @@ use crate::store::MysqlStore;
 /// Moves a position, in any direction, and makes it if there is none.
 ///
 /// A new epoch fences the owner. What was known about the old place says nothing about the new one, and whoever moves a position
-/// wants it to be read, so it is no longer retired.
+/// wants it to be read, so it is no longer retired. What was settled in the same log comes again because of it, if it does; in
+/// another log nothing was settled. Assignments are made from left to right: these two stand before what they look at.
 pub(super) async fn move_position(
     store: &MysqlStore,
     key: &PositionKey,
@@ -23,7 +24,9 @@ pub(super) async fn move_position(
     let movement = format!(
         "INSERT INTO oncebox_position (consumer, topic, `partition`, epoch, next_offset, floor, log) \
          VALUES ({}, {}, {}, 1, {next_offset}, {next_offset}, {log}) \
-         ON DUPLICATE KEY UPDATE epoch = epoch + 1, starts = 0, next_offset = {next_offset}, floor = {next_offset}, \
+         ON DUPLICATE KEY UPDATE rewound_to = IF(log <> {log}, NULL, COALESCE(settled_to, next_offset)), \
+             settled_to = IF(log <> {log}, {next_offset}, settled_to), \
+             epoch = epoch + 1, starts = 0, next_offset = {next_offset}, floor = {next_offset}, \
              log = {log}, mark_offset = NULL, mark_digest = NULL, caught_up_at = NULL, retired_at = NULL; {}",
         text(key.consumer.as_str()),
         text(&key.topic),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
-use oncebox_core::store::{Advance, Claim, Ownership, PositionKey, Progress, Store};
+use oncebox_core::store::{Advance, Claim, Duplicates, Ownership, PositionKey, Progress, Store};
 use oncebox_mysql::MysqlStore;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
@@ -165,7 +165,7 @@ pub fn position() -> PositionKey {
 
 pub fn advance(owner: &Ownership, next_offset: i64) -> Option<Advance<'_>> {
     let progress = Progress { next_offset: Some(next_offset), ..Progress::default() };
-    Some(Advance { owner, progress, applied: 1, duplicates: 0, finished_attempt: None })
+    Some(Advance { owner, progress, applied: 1, duplicates: Duplicates::default(), finished_attempt: None })
 }
 
 /// Statements beside the store.

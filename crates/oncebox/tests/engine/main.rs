@@ -4,6 +4,7 @@
 
 mod bare_claim;
 mod blame;
+mod causes;
 mod crash_guard;
 mod differing;
 mod duplicates;

@@ -10,13 +10,16 @@ use crate::classify::Context;
 use crate::store::PgStore;
 
 /// A new epoch fences the owner. What was known about the old place says nothing about the new one, and whoever moves a
-/// position wants it to be read, so it is no longer retired.
+/// position wants it to be read, so it is no longer retired. What was settled in the same log comes again because of it, if
+/// it does; in another log nothing was settled.
 const MOVE: &str = "WITH forgotten AS (DELETE FROM oncebox_attempt \
          WHERE consumer = $1 AND topic = $2 AND partition = $3) \
      INSERT INTO oncebox_position AS p (consumer, topic, partition, epoch, next_offset, floor, log) \
      VALUES ($1, $2, $3, 1, $4, $4, $5) \
      ON CONFLICT (consumer, topic, partition) DO UPDATE SET epoch = p.epoch + 1, starts = 0, next_offset = $4, \
-         floor = $4, log = $5, mark_offset = NULL, mark_digest = NULL, caught_up_at = NULL, retired_at = NULL";
+         floor = $4, log = $5, mark_offset = NULL, mark_digest = NULL, caught_up_at = NULL, retired_at = NULL, \
+         settled_to = CASE WHEN p.log <> $5 THEN $4 ELSE p.settled_to END, \
+         rewound_to = CASE WHEN p.log <> $5 THEN NULL ELSE COALESCE(p.settled_to, p.next_offset) END";
 
 /// Moves a position, in any direction, and makes it if there is none.
 pub(super) async fn move_position(

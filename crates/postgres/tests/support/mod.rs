@@ -12,8 +12,8 @@ use oncebox_core::clock::Clock;
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::store::{
-    Advance, Claim, Ownership, PositionKey, Progress, Purge, PurgePass, PurgeProgress, Purged, Retention,
-    Store, StoreResult,
+    Advance, Claim, Duplicates, Ownership, PositionKey, Progress, Purge, PurgePass, PurgeProgress, Purged,
+    Retention, Store, StoreResult,
 };
 use oncebox_postgres::PgStore;
 use sqlx::postgres::PgConnectOptions;
@@ -98,7 +98,7 @@ pub fn position() -> PositionKey {
 
 pub fn advance(owner: &Ownership, next_offset: i64) -> Option<Advance<'_>> {
     let progress = Progress { next_offset: Some(next_offset), ..Progress::default() };
-    Some(Advance { owner, progress, applied: 1, duplicates: 0, finished_attempt: None })
+    Some(Advance { owner, progress, applied: 1, duplicates: Duplicates::default(), finished_attempt: None })
 }
 
 pub async fn execute(store: &PgStore, sql: &str) {

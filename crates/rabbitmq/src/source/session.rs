@@ -68,7 +68,10 @@ impl<'s> Session<'s> {
                 tell.send(one.clone()).ok();
             }
         };
-        let open = OpenStream::queue(&*source.queue).give_back_after(GIVEN_BACK).on_answer(on_answer);
+        let open = OpenStream::queue(&*source.queue)
+            .give_back_after(GIVEN_BACK)
+            .says_redelivered()
+            .on_answer(on_answer);
         let stream = intake.open(open);
         let stream = CloseOnDrop(stream);
         let id = Uuid::now_v7();

@@ -139,7 +139,7 @@ impl Scene {
     pub async fn counts(&self) -> (u64, u64) {
         let positions = self.store.status(1).await.unwrap().positions;
         let sum = |(applied, duplicates), position: &PositionStatus| {
-            (applied + position.applied, duplicates + position.duplicates)
+            (applied + position.applied, duplicates + position.duplicates.total())
         };
         positions.iter().fold((0, 0), sum)
     }

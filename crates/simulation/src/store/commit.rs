@@ -141,7 +141,7 @@ impl Inner {
             self.db.tables.outbox.insert(seq, row);
         }
         if let Some(moves) = txn.advance {
-            for _ in 0..moves.duplicates {
+            for _ in 0..moves.duplicates.total() {
                 self.saw(Event::DuplicateSkipped);
             }
             if let Some(offset) = moves.finished_attempt {

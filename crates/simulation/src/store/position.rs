@@ -2,7 +2,9 @@
 
 use oncebox_core::names::ConsumerName;
 use oncebox_core::source::LogId;
-use oncebox_core::store::{Advance, Ownership, PositionKey, Positions, Progress, StoreError, StoreResult};
+use oncebox_core::store::{
+    Advance, Duplicates, Ownership, PositionKey, Positions, Progress, StoreError, StoreResult,
+};
 
 use super::ModelStore;
 use super::tables::{PositionRow, Spot};
@@ -45,6 +47,8 @@ impl Positions for ModelStore {
                 commits: row.commits,
                 starts: row.starts,
                 attempts_recorded,
+                settled_to: row.settled_to,
+                rewound_to: row.rewound_to,
             })
         })
         .await
@@ -53,8 +57,13 @@ impl Positions for ModelStore {
     async fn record_progress(&self, owner: &Ownership, progress: Progress<'_>) -> StoreResult<()> {
         self.operation(|inner| {
             inner.must_own(owner, (progress.at_least, progress.commits))?;
-            let moves =
-                inner.moves(&Advance { owner, progress, applied: 0, duplicates: 0, finished_attempt: None });
+            let moves = inner.moves(&Advance {
+                owner,
+                progress,
+                applied: 0,
+                duplicates: Duplicates::default(),
+                finished_attempt: None,
+            });
             inner.check_log(&moves);
             inner.advance(&moves, false);
             Ok(())
@@ -128,6 +137,11 @@ impl Positions for ModelStore {
             let tables = &mut inner.db.tables;
             let row = tables.positions.entry(spot).or_default();
             row.epoch += 1;
+            if row.log.as_ref().zip(log).is_some_and(|(was, is)| was != is) {
+                (row.settled_to, row.rewound_to) = (Some(next_offset), None);
+            } else {
+                row.rewound_to = row.settled_to.or(row.next_offset);
+            }
             row.next_offset = Some(next_offset);
             row.log = log.cloned();
             row.mark = None;
@@ -178,7 +192,8 @@ impl Inner {
     }
 
     pub(super) fn moves(&mut self, advance: &Advance<'_>) -> Moves {
-        let Progress { next_offset, at_least, commits, log, mark, caught_up_ms } = advance.progress;
+        let Progress { next_offset, at_least, commits, log, mark, caught_up_ms, settled_to, rewound_to } =
+            advance.progress;
         Moves {
             spot: self.log.spot(&advance.owner.key),
             epoch: advance.owner.epoch,
@@ -190,6 +205,8 @@ impl Inner {
             finished_attempt: advance.finished_attempt,
             applied: advance.applied,
             duplicates: advance.duplicates,
+            settled_to,
+            rewound_to,
         }
     }
 
@@ -206,6 +223,8 @@ impl Inner {
         // With several lanes a commit may be of duplicates ahead of the position: that is not progress.
         let moved = moves.next_offset > row.next_offset || made(Mistake::AnyCommitIsProgress);
         row.next_offset = row.next_offset.max(moves.next_offset);
+        row.settled_to = row.settled_to.max(moves.settled_to);
+        row.rewound_to = row.rewound_to.max(moves.rewound_to);
         if moves.log.is_some() {
             row.log.clone_from(&moves.log);
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use oncebox_core::inbox::{Fingerprint, ReceiptKey};
 use oncebox_core::source::{LogId, LogMark};
-use oncebox_core::store::{AuditEntry, EventState, Pause, SHARDS, StoredDeadLetter, StoredEvent};
+use oncebox_core::store::{AuditEntry, Duplicates, EventState, Pause, SHARDS, StoredDeadLetter, StoredEvent};
 use uuid::Uuid;
 
 use crate::plan::Place;
@@ -128,7 +128,10 @@ pub(crate) struct PositionRow {
     pub(crate) commits: i64,
     /// Counters for people.
     pub(crate) applied: u64,
-    pub(crate) duplicates: u64,
+    pub(crate) duplicates: Duplicates,
+    /// How far anything was ever settled, and below which offset records come again because they were wanted.
+    pub(crate) settled_to: Option<i64>,
+    pub(crate) rewound_to: Option<i64>,
     /// The last commit.
     pub(crate) updated_ms: i64,
     pub(crate) caught_up_ms: Option<i64>,

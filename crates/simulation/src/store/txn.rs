@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::source::{LogId, LogMark};
-use oncebox_core::store::{DeadLetter, ErrorClass, StoreResult};
+use oncebox_core::store::{DeadLetter, Duplicates, ErrorClass, StoreResult};
 
 use super::access::{away, error};
 use super::tables::{ReceiptOf, Spot};
@@ -50,7 +50,9 @@ pub(crate) struct Moves {
     pub(crate) caught_up_ms: Option<i64>,
     pub(crate) finished_attempt: Option<i64>,
     pub(crate) applied: u64,
-    pub(crate) duplicates: u64,
+    pub(crate) duplicates: Duplicates,
+    pub(crate) settled_to: Option<i64>,
+    pub(crate) rewound_to: Option<i64>,
 }
 
 /// The number of no transaction.

@@ -10,13 +10,16 @@ use crate::store::SqliteStore;
 use crate::time::now;
 
 // A new epoch fences the owner. What was known about the old place says nothing about the new one, and whoever moves a
-// position wants it to be read, so it is no longer retired.
+// position wants it to be read, so it is no longer retired. What was settled in the same log comes again because of it, if it
+// does; in another log nothing was settled.
 const MOVE: &str = "
     INSERT INTO oncebox_position AS mine (consumer, topic, partition, epoch, next_offset, floor, log)
     VALUES (?1, ?2, ?3, 1, ?4, ?4, ?5)
     ON CONFLICT (consumer, topic, partition) DO UPDATE
     SET epoch = mine.epoch + 1, starts = 0, next_offset = excluded.next_offset, floor = excluded.floor,
-        log = excluded.log, mark_offset = NULL, mark_digest = NULL, caught_up_at = NULL, retired_at = NULL";
+        log = excluded.log, mark_offset = NULL, mark_digest = NULL, caught_up_at = NULL, retired_at = NULL,
+        settled_to = CASE WHEN mine.log <> excluded.log THEN excluded.next_offset ELSE mine.settled_to END,
+        rewound_to = CASE WHEN mine.log <> excluded.log THEN NULL ELSE coalesce(mine.settled_to, mine.next_offset) END";
 
 /// Moves a position, in any direction, and makes it if there is none.
 pub(super) async fn move_position(

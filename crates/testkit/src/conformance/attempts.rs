@@ -1,6 +1,6 @@
 //! Attempts that are written down beforehand, for messages that kill the process.
 
-use oncebox_core::store::{Advance, ErrorClass, Positions, Store};
+use oncebox_core::store::{Advance, Duplicates, ErrorClass, Positions, Store};
 
 use super::fixture::{Fixture, advance, claims, next, refused};
 use super::subject::{Subject, Verdict};
@@ -37,7 +37,13 @@ pub async fn an_attempt_is_settled_with_its_transaction<T: Subject>() -> Verdict
 
     let settle = |offset| {
         let progress = next(Some(offset + 1));
-        Some(Advance { owner: &owner, progress, applied: 1, duplicates: 0, finished_attempt: Some(offset) })
+        Some(Advance {
+            owner: &owner,
+            progress,
+            applied: 1,
+            duplicates: Duplicates::default(),
+            finished_attempt: Some(offset),
+        })
     };
     f.apply_and(&["a"], settle(7)).await?;
     assert_eq!(f.store.record_attempt(&owner, 7).await?, 1);

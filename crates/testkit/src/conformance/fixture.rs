@@ -6,8 +6,8 @@ use oncebox_core::inbox::ReceiptKey;
 use oncebox_core::message::Record;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::store::{
-    Advance, Claim, DeadFilter, DeadLetter, DeadLetters, Migrate, Ownership, PositionKey, Progress, Store,
-    StoreResult, StoredDeadLetter,
+    Advance, Claim, DeadFilter, DeadLetter, DeadLetters, Duplicates, Migrate, Ownership, PositionKey,
+    Progress, Store, StoreResult, StoredDeadLetter,
 };
 
 use super::subject::Subject;
@@ -107,7 +107,13 @@ pub(super) fn claims<'a>(
 }
 
 pub(super) fn advance(owner: &Ownership, next_offset: Option<i64>) -> Option<Advance<'_>> {
-    Some(Advance { owner, progress: next(next_offset), applied: 1, duplicates: 0, finished_attempt: None })
+    Some(Advance {
+        owner,
+        progress: next(next_offset),
+        applied: 1,
+        duplicates: Duplicates::default(),
+        finished_attempt: None,
+    })
 }
 
 /// Progress to this offset, and nothing else.

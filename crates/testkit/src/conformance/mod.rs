@@ -108,6 +108,7 @@ macro_rules! conformance {
             a_position_keeps_its_log_and_its_mark
             caught_up_only_moves_forward_and_never_ahead
             a_position_is_moved_by_an_operator
+            a_position_remembers_how_far_it_was_settled
             a_moved_position_fences_its_owner
             a_position_is_made_or_revived_by_moving_it
             an_owner_that_knows_more_than_the_database_is_fenced

@@ -3,7 +3,7 @@
 use oncebox_core::error::BoxError;
 use oncebox_core::source::{LogId, LogMark};
 use oncebox_core::store::{
-    Advance, ErrorClass, Ownership, PositionStatus, Positions, Progress, Status, Store,
+    Advance, Duplicates, ErrorClass, Ownership, PositionStatus, Positions, Progress, Status, Store,
 };
 
 use super::fixture::{Fixture, advance, claims, next, refused};
@@ -17,8 +17,13 @@ fn mark(offset: i64) -> LogMark {
 /// Tells a position of `orders/0` twice how far it is: with a message and without one. Returns what is stored then.
 async fn tell<T: Subject>(f: &Fixture<T>, id: &str, told: Progress<'_>) -> Result<Ownership, BoxError> {
     let owner = f.store.acquire(&f.position(0)).await?;
-    let advance =
-        Advance { owner: &owner, progress: told, applied: 1, duplicates: 0, finished_attempt: None };
+    let advance = Advance {
+        owner: &owner,
+        progress: told,
+        applied: 1,
+        duplicates: Duplicates::default(),
+        finished_attempt: None,
+    };
     f.apply_and(&[id], Some(advance)).await?;
     let stored = f.store.acquire(&f.position(0)).await?;
 
@@ -109,6 +114,30 @@ pub async fn a_position_is_moved_by_an_operator<T: Subject>() -> Verdict {
     Ok(())
 }
 
+/// How far anything of the log was settled is remembered, whatever is open below and wherever the position is moved to. What lies
+/// below a move is rewound, in the same log.
+pub async fn a_position_remembers_how_far_it_was_settled<T: Subject>() -> Verdict {
+    let f = Fixture::<T>::start().await?;
+    let key = f.position(0);
+    let known = |o: &Ownership| (o.settled_to, o.rewound_to);
+    assert_eq!(known(&f.store.acquire(&key).await?), (None, None));
+    let settled = |to| Progress { settled_to: Some(to), ..next(Some(3)) };
+    assert_eq!(known(&tell(&f, "a", settled(9)).await?), (Some(9), None));
+    assert_eq!(known(&tell(&f, "b", settled(5)).await?), (Some(9), None), "never lowered");
+    assert_eq!(known(&tell(&f, "c", next(Some(4))).await?), (Some(9), None), "what is not told stays");
+    let back = Progress { rewound_to: Some(6), ..Progress::default() };
+    assert_eq!(known(&tell(&f, "d", back).await?), (Some(9), Some(6)));
+
+    let (log, other) = (LogId::new("cluster/topic"), LogId::new("cluster/another"));
+    for (nth, to) in [1, 100, 2].into_iter().enumerate() {
+        f.store.move_position(&key, to, Some(&log)).await?;
+        assert_eq!(known(&f.store.acquire(&key).await?), (Some(9), Some(9)), "move {nth}, to {to}");
+    }
+    f.store.move_position(&key, 4, Some(&other)).await?;
+    assert_eq!(known(&f.store.acquire(&key).await?), (Some(4), None), "another log");
+    Ok(())
+}
+
 /// Whoever is at work on a position that is moved does not carry it back.
 pub async fn a_moved_position_fences_its_owner<T: Subject>() -> Verdict {
     let f = Fixture::<T>::start().await?;
@@ -158,7 +187,7 @@ pub async fn an_owner_that_knows_more_than_the_database_is_fenced<T: Subject>() 
             owner: &owner,
             progress: told(at_least),
             applied: 1,
-            duplicates: 0,
+            duplicates: Duplicates::default(),
             finished_attempt: None,
         })
     };
@@ -186,7 +215,13 @@ pub async fn an_owner_that_knows_of_more_commits_than_the_database_is_fenced<T: 
     let knowing = |commits| Progress { commits: Some(commits), ..Progress::default() };
     let advance = |commits| {
         let progress = knowing(commits);
-        Some(Advance { owner: &owner, progress, applied: 1, duplicates: 0, finished_attempt: None })
+        Some(Advance {
+            owner: &owner,
+            progress,
+            applied: 1,
+            duplicates: Duplicates::default(),
+            finished_attempt: None,
+        })
     };
     f.apply_and(&["a"], advance(0)).await?;
     f.store.record_progress(&owner, knowing(1)).await?;

@@ -1,7 +1,9 @@
 //! Tables, checks and the status.
 
 use oncebox_core::error::BoxError;
-use oncebox_core::store::{Admin, Advance, Check, FindingLevel, Migrate, Positions, Status};
+use oncebox_core::store::{
+    Admin, Advance, Cause, Check, Duplicates, FindingLevel, Migrate, Positions, Status,
+};
 
 use super::fixture::{Fixture, letter, next};
 use super::subject::{Subject, Verdict};
@@ -59,11 +61,16 @@ async fn errors<A: Admin>(store: &A) -> Result<usize, BoxError> {
 pub async fn the_status_shows_counters<T: Subject>() -> Verdict {
     let f = Fixture::<T>::start().await?;
     let owner = f.store.acquire(&f.position(4)).await?;
-    let moved = |to, applied, duplicates| {
+    let moved = |to, applied, causes: &[Cause]| {
+        let duplicates = causes.iter().copied().collect();
         Some(Advance { owner: &owner, progress: next(Some(to)), applied, duplicates, finished_attempt: None })
     };
-    f.apply_and(&["a"], moved(3, 2, 1)).await?;
-    f.apply_and(&["b"], moved(5, 1, 4)).await?;
+    f.apply_and(&["a"], moved(3, 2, &[Cause::Redelivered])).await?;
+    f.apply_and(
+        &["b"],
+        moved(5, 1, &[Cause::Redelivered, Cause::Rewound, Cause::PublishedTwice, Cause::Unknown]),
+    )
+    .await?;
     f.park(&[letter(None, 1), letter(None, 2), letter(None, 3)]).await?;
 
     let status = f.store.status(2).await?;
@@ -75,7 +82,7 @@ pub async fn the_status_shows_counters<T: Subject>() -> Verdict {
         ("stock", "orders", 4)
     );
     assert_eq!((position.next_offset, position.epoch, position.starts), (Some(5), owner.epoch, 0));
-    assert_eq!((position.applied, position.duplicates), (3, 5));
+    assert_eq!((position.applied, position.duplicates), (3, Duplicates::stored(5, 2, 1, 1)));
     assert!(position.updated_at_ms > 1_700_000_000_000, "{}", position.updated_at_ms);
 
     let [consumer] = status.consumers.as_slice() else {

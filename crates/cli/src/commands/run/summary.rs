@@ -38,7 +38,7 @@ fn say(monitor: &Monitor, before: &BTreeMap<String, Tallied>, every: Duration) -
         info!(
             consumer,
             applied = done.applied,
-            duplicates = done.duplicates,
+            duplicates = done.duplicates.total(),
             dead = done.dead,
             lag = lag.messages,
             lag_seconds = lag.age.as_secs(),
