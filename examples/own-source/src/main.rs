@@ -46,7 +46,7 @@ async fn run(folder: &Path, lines: i64) -> oncebox::Result<(u64, u64)> {
     )?;
     let status = store.status(1).await?;
     let position = status.positions.first().ok_or("there is no position")?;
-    Ok((position.applied, position.duplicates))
+    Ok((position.applied, position.duplicates.total()))
 }
 
 async fn done(store: &SqliteStore, lines: i64) {

@@ -9,7 +9,7 @@ use crate::support::eventually;
 use crate::support::on_each_server;
 use crate::support::orders::{Order, orders};
 use crate::support::proxy::Proxy;
-use crate::support::world::World;
+use crate::support::world::{Causes, World};
 
 on_each_server!(
     the_network_is_cut_again_and_again,
@@ -85,7 +85,9 @@ async fn the_answer_to_a_commit_is_lost(kind: Kind) {
     assert!(proxy.lost() >= 5, "{} answers were lost", proxy.lost());
     // On MongoDB the commit is sent again, and answered.
     if kind != Kind::Mongodb {
-        assert!(world.duplicates().await > 0, "batches were tried again and found applied");
+        let copies = world.duplicates().await;
+        assert!(copies > 0, "batches were tried again and found applied");
+        assert_eq!(world.causes(), Causes { redelivered: copies, ..Causes::default() }, "{kind:?}");
     }
     world.has_exactly(&all).await;
     assert_eq!(world.dead("error").await, [""; 0], "no message is to blame");
