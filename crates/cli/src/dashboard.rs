@@ -3,6 +3,7 @@
 mod act;
 mod backend;
 mod counted;
+mod letters;
 mod outside;
 
 use std::sync::Arc;
@@ -39,7 +40,7 @@ pub(crate) fn new(http: &HttpConfig) -> Result<Dashboard, Failure> {
         PayloadsConfig::Mask => Payloads::Mask,
         PayloadsConfig::Hide => Payloads::Hide,
     };
-    Ok(Dashboard::new(Settings { access: access(http)?, payloads }))
+    Ok(Dashboard::new(Settings { access: access(http)?, payloads, trace_url: http.trace_url.clone() }))
 }
 
 fn access(http: &HttpConfig) -> Result<Access, Failure> {

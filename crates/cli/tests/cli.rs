@@ -324,7 +324,7 @@ fn help_and_version() {
         Answer::of(empty.path(), [command, "--help"]).exits(0);
     }
     let dead = ["list", "show", "replay", "drop"].map(|action| ["dead", action, "--help"]);
-    let outbox = ["list", "show", "retry", "drop"].map(|action| ["outbox", action, "--help"]);
+    let outbox = ["list", "show", "retry", "park", "drop"].map(|action| ["outbox", action, "--help"]);
     let position = ["list", "move", "retire"].map(|action| ["position", action, "--help"]);
     for action in dead.iter().chain(&outbox).chain(&position) {
         let help = Answer::of(empty.path(), action).exits(0).stdout;

@@ -51,6 +51,66 @@ async fn a_message_that_failed_is_found_and_put_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn letters_are_exported_by_the_server_and_by_the_command() {
+    let folder = world(CONFIG).await;
+    let server = serve(&folder, &["run"]);
+    server.eventually("the inbox is open", |s| s.deliver("order-1", "bolt") == 202);
+    for nth in 2..=5 {
+        server.deliver(&format!("order-{nth}"), "bolt");
+    }
+    server.eventually("the letters are there", |s| {
+        s.json("/api/v1/dead-letters")["letters"].as_array().unwrap().len() == 5
+    });
+    let numbers = |text: &str| -> Vec<i64> {
+        let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["number"].as_i64();
+        text.lines().filter_map(of).collect()
+    };
+    let command = Answer::of(folder.path(), ["dead", "export", "--consumer", "orders"]).exits(0);
+    let served = server.get("/api/v1/dead-letters/export?consumer=orders");
+    // The server sends it in pieces, and between them how long each is.
+    let lines: Vec<&str> = served.body.lines().filter(|line| line.starts_with('{')).collect();
+    assert_eq!(numbers(&command.stdout), numbers(&lines.join("\n")));
+    assert_eq!(numbers(&command.stdout).len(), 5);
+    assert!(command.stdout.contains("bolt") && !served.body.contains("bolt"), "the server masks payloads");
+    let cut = Answer::of(folder.path(), ["dead", "export", "--limit", "2"]).exits(0);
+    assert_eq!(numbers(&cut.stdout).len(), 2);
+    assert!(cut.stderr.contains("--before"), "{cut:?}");
+    let last = numbers(&cut.stdout)[1].to_string();
+    let rest = Answer::of(folder.path(), ["dead", "export", "--before", &last]).exits(0);
+    assert_eq!(numbers(&rest.stdout).len(), 3);
+    Answer::of(folder.path(), ["dead", "export", "--consumer", "nobody"]).exits(1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_replay_would_do_is_told_and_a_letter_is_edited_and_replayed() {
+    let folder = world(CONFIG).await;
+    execute(&folder, "INSERT INTO stock VALUES ('nut', 0)").await;
+    let server = serve(&folder, &["run"]);
+    server.eventually("the inbox is open", |s| s.deliver("order-1", "bolt") == 202);
+    server.eventually("the letter is there", |s| s.json("/api/v1/dead-groups")["groups"][0]["letters"] == 1);
+    let group = server.json("/api/v1/dead-groups")["groups"][0]["group"].as_str().unwrap().to_owned();
+    let dry = server.act("replay-dead", &format!("{{\"group\":\"{group}\",\"dry_run\":true}}"));
+    assert_eq!((&dry["said"], &dry["dry_run"]), (&"1 of 1 dead letter would run".into(), &true.into()));
+    let number = server.json("/api/v1/dead-letters")["letters"][0]["number"].as_i64().unwrap();
+    let edit = |seen: u32| {
+        let payload = "{\\\"sku\\\":\\\"nut\\\"}";
+        let body =
+            format!("{{\"number\":{number},\"seen\":{seen},\"payload\":\"{payload}\",\"replay\":true}}");
+        server.act("edit-dead", &body)
+    };
+    let stale = edit(1);
+    assert_eq!(stale["state"], "failed", "{stale}");
+    assert!(stale["said"].as_str().unwrap().contains("somebody else"), "{stale}");
+    let done = edit(0);
+    assert_eq!(done["state"], "done", "{done}");
+    assert_eq!(sold(&folder, "nut").await, 1);
+    let found = server.json("/api/v1/find?id=order-1");
+    assert_eq!((&found["seen"], &found["consumers"][0]["state"]), (&true.into(), &"settled".into()));
+    let answer = Answer::of(folder.path(), ["find", "order-1", "--output", "json"]).exits(0);
+    assert!(answer.stdout.contains("\"seen\": true"), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_is_paused_and_resumed_while_it_runs() {
     let folder = world(CONFIG).await;
     execute(&folder, "INSERT INTO stock VALUES ('bolt', 0)").await;

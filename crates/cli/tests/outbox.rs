@@ -138,6 +138,31 @@ async fn events_are_retried_and_dropped_on_purpose_only() {
     assert_eq!(listed(&world, &["outbox", "list"], 0), [0_i64; 0]);
 }
 
+#[tokio::test]
+async fn an_operator_parks_what_waits_and_says_why() {
+    let world = outbox_with("").await;
+    world.execute(IN_EVERY_STATE).await;
+    world.oncebox(&["outbox", "park", "1"]).exits(2).says(&["--reason"]);
+    world.oncebox(&["outbox", "park", "--reason", "x"]).exits(2).says(&["say which events", "--all"]);
+    world
+        .oncebox(&["outbox", "park", "--state", "parked", "--reason", "x"])
+        .exits(2)
+        .says(&["only held, delayed and pending"]);
+    let dry = ["outbox", "park", "--all", "--reason", "x", "--dry-run"];
+    assert_eq!(listed(&world, &dry, 0), [1, 2, 3]);
+    let parked = world.json(&["outbox", "park", "1", "3", "4", "5", "--reason", "wrong address"], 0);
+    assert_eq!(parked["parked"], 2, "what is parked or published does not wait");
+    assert_eq!(listed(&world, &["outbox", "list", "--state", "parked"], 0), [1, 3, 4]);
+    let event = world.json(&["outbox", "show", "3"], 0);
+    assert_eq!((&event["error"], &event["attempts"]), (&json!("wrong address"), &json!(3)), "{event:#}");
+    assert_eq!(world.json(&["outbox", "park", "1", "--reason", "again"], 1)["parked"], 0);
+    let audit = world.json(&["audit", "--action", "park event"], 0);
+    assert_eq!(audit[1]["parameters"]["reason"], "wrong address", "{audit:#}");
+    assert_eq!(audit[1]["result"]["parked"], 2, "{audit:#}");
+    assert_eq!(world.json(&["outbox", "retry", "1"], 0)["retried"], 1);
+    assert_eq!(listed(&world, &["outbox", "list", "--state", "pending"], 0), [1, 2]);
+}
+
 /// More than a page, in one go.
 #[tokio::test]
 async fn many_events_are_changed_page_by_page() {

@@ -18,6 +18,8 @@ pub struct HttpConfig {
     pub dashboard: bool,
     /// `payloads`: what the dashboard shows of messages. Default `mask`.
     pub payloads: PayloadsConfig,
+    /// `trace_url`: where traces are shown, with `{trace}` in the place of the id. Default: nowhere.
+    pub trace_url: Option<String>,
     /// `[http.auth]`: who may see the dashboard. Required where others can reach it.
     pub auth: Option<HttpAuthConfig>,
 }
@@ -29,6 +31,7 @@ impl Default for HttpConfig {
             allow_remote: false,
             dashboard: true,
             payloads: PayloadsConfig::Mask,
+            trace_url: None,
             auth: None,
         }
     }
@@ -81,6 +84,14 @@ pub(super) fn read(mut section: Section<'_, '_>) -> HttpConfig {
     let payloads = section.or("payloads", default.payloads, |e| {
         e.choice(&[("mask", PayloadsConfig::Mask), ("hide", PayloadsConfig::Hide)])
     });
+    let trace_url = section.optional("trace_url").and_then(|entry| {
+        let fix = "write the address of a trace with {trace} in the place of its id, such as \"https://jaeger.example/trace/{trace}\"";
+        let is_one = |text: &str| {
+            let is_web = text.starts_with("https://") || text.starts_with("http://");
+            (is_web && text.contains("{trace}")).then(|| text.to_owned())
+        };
+        entry.parsed("the address of a trace", fix, is_one)
+    });
     let auth = section.optional("auth");
     let is_closed = auth.is_some() || !dashboard;
     let auth = auth.and_then(Entry::into_section).and_then(read_auth);
@@ -103,7 +114,7 @@ pub(super) fn read(mut section: Section<'_, '_>) -> HttpConfig {
         );
     }
     section.finish();
-    HttpConfig { listen, allow_remote, dashboard, payloads, auth }
+    HttpConfig { listen, allow_remote, dashboard, payloads, trace_url, auth }
 }
 
 /// Who can send requests.

@@ -1,5 +1,6 @@
 //! What can be done, and what is said of it. One table: forms, the API and its description are made from it.
 
+use crate::edit::{self, Edit};
 use crate::fields::Fields;
 
 /// Something that changes the database, or would.
@@ -21,6 +22,8 @@ pub enum Action {
     MovePosition(PositionMove),
     /// Runs the handler on dead letters again.
     ReplayDead(Replay),
+    /// Changes a dead letter, and replays it if that is wanted.
+    EditDead(Edit),
     /// Removes dead letters for good.
     DropDead {
         /// Which.
@@ -32,6 +35,13 @@ pub enum Action {
     PublishNow {
         /// Which.
         numbers: Vec<i64>,
+    },
+    /// Gives up events that wait to be published.
+    ParkEvents {
+        /// Which.
+        numbers: Vec<i64>,
+        /// Why.
+        reason: String,
     },
     /// Removes events for good.
     DropEvents {
@@ -58,6 +68,8 @@ pub struct Replay {
     pub rate: Option<u32>,
     /// Also if an earlier letter of the same key is there.
     pub force: bool,
+    /// Only say what would become of them.
+    pub dry_run: bool,
 }
 
 /// Where positions go.
@@ -103,6 +115,8 @@ pub(crate) enum Kind {
     Text,
     Number,
     Numbers,
+    /// Several texts, or one with several lines.
+    Texts,
     Flag,
 }
 
@@ -128,11 +142,11 @@ const CONSUMER: Field = required("consumer", Kind::Text, "the consumer");
 const NUMBERS: Field = required("numbers", Kind::Numbers, "which ones, by their numbers; at most 1000");
 const DRY_RUN: Field = optional("dry_run", Kind::Flag, "only say what would happen");
 
-const fn required(name: &'static str, kind: Kind, help: &'static str) -> Field {
+pub(crate) const fn required(name: &'static str, kind: Kind, help: &'static str) -> Field {
     Field { name, kind, required: true, help }
 }
 
-const fn optional(name: &'static str, kind: Kind, help: &'static str) -> Field {
+pub(crate) const fn optional(name: &'static str, kind: Kind, help: &'static str) -> Field {
     Field { name, kind, required: false, help }
 }
 
@@ -175,8 +189,15 @@ pub(crate) const ACTIONS: &[Spec] = &[
             optional("limit", Kind::Number, "at most so many"),
             optional("rate", Kind::Number, "at most so many in a second"),
             optional("force", Kind::Flag, "also if an earlier letter of the same key is there"),
+            DRY_RUN,
         ],
         read: read_replay,
+    },
+    Spec {
+        name: "edit-dead",
+        help: "Change a dead letter. What arrived is kept beside it. What is not named stays as it is.",
+        fields: edit::FIELDS,
+        read: |fields| Edit::read(fields).map(Action::EditDead),
     },
     Spec {
         name: "drop-dead",
@@ -191,6 +212,17 @@ pub(crate) const ACTIONS: &[Spec] = &[
         help: "Make parked, held and delayed events pending, so that the relay tries them now.",
         fields: &[NUMBERS],
         read: |fields| Ok(Action::PublishNow { numbers: fields.numbers("numbers")? }),
+    },
+    Spec {
+        name: "park-events",
+        help: "Give up events that wait to be published, so that what is behind them goes on.",
+        fields: &[
+            NUMBERS,
+            required("reason", Kind::Text, "why: it stands beside the event, and in the audit"),
+        ],
+        read: |fields| {
+            Ok(Action::ParkEvents { numbers: fields.numbers("numbers")?, reason: fields.text("reason")? })
+        },
     },
     Spec {
         name: "drop-events",
@@ -219,7 +251,8 @@ fn read_replay(fields: &Fields) -> Result<Action, String> {
     if limit == Some(0) || rate == Some(0) {
         return Err("`limit` and `rate` are at least 1".to_owned());
     }
-    Ok(Action::ReplayDead(Replay { numbers, group, limit, rate, force: fields.flag("force")? }))
+    let (force, dry_run) = (fields.flag("force")?, fields.flag("dry_run")?);
+    Ok(Action::ReplayDead(Replay { numbers, group, limit, rate, force, dry_run }))
 }
 
 fn read_move(fields: &Fields) -> Result<Action, String> {
@@ -256,10 +289,22 @@ impl Action {
             Self::Resume { .. } => "resume",
             Self::MovePosition(_) => "move-position",
             Self::ReplayDead(_) => "replay-dead",
+            Self::EditDead(_) => "edit-dead",
             Self::DropDead { .. } => "drop-dead",
             Self::PublishNow { .. } => "publish-now",
+            Self::ParkEvents { .. } => "park-events",
             Self::DropEvents { .. } => "drop-events",
             Self::Purge { .. } => "purge",
+        }
+    }
+
+    /// The same without what a message holds: two hundred of those would take much memory, and nobody needs them.
+    pub(crate) fn remembered(&self) -> Self {
+        match self {
+            Self::EditDead(Edit { number, seen, replay, .. }) => {
+                Self::EditDead(Edit { number: *number, seen: *seen, replay: *replay, ..Edit::default() })
+            }
+            other => other.clone(),
         }
     }
 
@@ -268,6 +313,7 @@ impl Action {
     pub fn is_dry_run(&self) -> bool {
         matches!(self, Self::Purge { dry_run: true })
             || matches!(self, Self::MovePosition(wanted) if wanted.dry_run)
+            || matches!(self, Self::ReplayDead(wanted) if wanted.dry_run)
     }
 }
 
@@ -288,6 +334,9 @@ mod tests {
                 ("topic", "orders"),
                 ("to", "earliest"),
                 ("numbers", "1,2"),
+                ("number", "1"),
+                ("seen", "0"),
+                ("reason", "why"),
                 ("confirm", "stock"),
             ];
             let mine: Vec<_> =
@@ -307,6 +356,8 @@ mod tests {
             ("replay-dead", &[("numbers", "1"), ("group", "a")], "group"),
             ("replay-dead", &[("group", "a"), ("rate", "0")], "rate"),
             ("replay-dead", &[("numbers", "1"), ("force", "perhaps")], "force"),
+            ("park-events", &[("numbers", "1")], "reason"),
+            ("edit-dead", &[("number", "1")], "seen"),
         ] {
             let problem = read(name, pairs).unwrap_err();
             assert!(problem.contains(words), "{name} {pairs:?}: {problem}");

@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
+use oncebox_core::store::StoredDeadLetter;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
@@ -15,9 +16,12 @@ use crate::action::Action;
 use crate::backend::Trouble;
 use crate::fields::Fields;
 use crate::guard;
+use crate::jobs::Job;
 use crate::model::audit::{self, AuditList};
 use crate::model::consumer::ConsumerDetail;
 use crate::model::events::{self, EventList, OutboxDetail};
+use crate::model::export::ExportLine;
+use crate::model::find::{self, FoundMessage};
 use crate::model::health::Health;
 use crate::model::jobs::JobReport;
 use crate::model::letters::{self, GroupList, Letter, LetterList};
@@ -40,6 +44,8 @@ pub(crate) struct Route {
     /// What may stand in the query, and what it means.
     pub(crate) query: &'static [(&'static str, &'static str)],
     pub(crate) answer: fn(&mut SchemaGenerator) -> Schema,
+    /// Whether the answer is a document, or one on each line.
+    pub(crate) content_type: &'static str,
     handler: fn() -> MethodRouter<Arc<Site>>,
 }
 
@@ -55,6 +61,8 @@ const LETTER_QUERY: &[(&str, &str)] = &[
     ("key", "only with this key"),
     ("error", "only with this text in their error"),
     ("group", "only of this group"),
+    ("since", "only given up at this time or later"),
+    ("until", "only given up before this time"),
     ("before", "the next page: what `next` said"),
     ("limit", "at most this many, up to 500"),
 ];
@@ -64,7 +72,25 @@ const EVENT_QUERY: &[(&str, &str)] = &[
     ("topic", "only of this topic"),
     ("key", "only with this key"),
     ("after", "the next page: what `next` said"),
+    ("payload", "show: also the keys, unless the configuration hides them"),
 ];
+
+const EXPORT_QUERY: &[(&str, &str)] = &[
+    ("consumer", "only of this consumer"),
+    ("topic", "only of this topic"),
+    ("tenant", "only of this tenant"),
+    ("id", "only with this message id"),
+    ("key", "only with this key"),
+    ("error", "only with this text in their error"),
+    ("group", "only of this group"),
+    ("since", "only given up at this time or later"),
+    ("until", "only given up before this time"),
+    ("before", "where the last one was cut: what its `next` said"),
+    ("limit", "at most this many, 10,000 unless it is said, up to 100,000"),
+    ("payload", "show: also key, payload and headers, unless the configuration hides them"),
+];
+
+const JSON: &str = "application/json";
 
 /// All questions.
 pub(crate) const ROUTES: &[Route] = &[
@@ -73,6 +99,7 @@ pub(crate) const ROUTES: &[Route] = &[
         help: "Whether every message changes the database once: the verdict, consumers, the outbox.",
         query: &[],
         answer: schema::<Overview>,
+        content_type: JSON,
         handler: || get(overview),
     },
     Route {
@@ -80,6 +107,7 @@ pub(crate) const ROUTES: &[Route] = &[
         help: "A consumer with its partitions.",
         query: &[],
         answer: schema::<ConsumerDetail>,
+        content_type: JSON,
         handler: || get(consumer),
     },
     Route {
@@ -87,13 +115,31 @@ pub(crate) const ROUTES: &[Route] = &[
         help: "Dead letters, the newest first, without what they hold.",
         query: LETTER_QUERY,
         answer: schema::<LetterList>,
+        content_type: JSON,
         handler: || get(dead_letters),
+    },
+    Route {
+        path: "/api/v1/dead-letters/export",
+        help: "Dead letters, the newest first, as JSON lines; where there may be more, the last line says so.",
+        query: EXPORT_QUERY,
+        answer: schema::<ExportLine>,
+        content_type: "application/jsonl",
+        handler: || get(export_letters),
+    },
+    Route {
+        path: "/api/v1/find",
+        help: "One message: its receipts, its dead letters, the events that it caused, its traces.",
+        query: &[("id", "the message id"), ("tenant", "its tenant"), ("consumer", "ask only this consumer")],
+        answer: schema::<FoundMessage>,
+        content_type: JSON,
+        handler: || get(find),
     },
     Route {
         path: "/api/v1/dead-groups",
         help: "Dead letters of one consumer whose errors read alike, together.",
         query: &[("consumer", "only of this consumer")],
         answer: schema::<GroupList>,
+        content_type: JSON,
         handler: || get(dead_groups),
     },
     Route {
@@ -106,6 +152,7 @@ pub(crate) const ROUTES: &[Route] = &[
             ("before", "the next page: what `next` said"),
         ],
         answer: schema::<AuditList>,
+        content_type: JSON,
         handler: || get(audit_entries),
     },
     Route {
@@ -113,6 +160,7 @@ pub(crate) const ROUTES: &[Route] = &[
         help: "A dead letter.",
         query: &[("payload", "show: also key, payload and headers, unless the configuration hides them")],
         answer: schema::<Letter>,
+        content_type: JSON,
         handler: || get(dead_letter),
     },
     Route {
@@ -120,6 +168,7 @@ pub(crate) const ROUTES: &[Route] = &[
         help: "The outbox in numbers, and who owns its shards.",
         query: &[],
         answer: schema::<OutboxDetail>,
+        content_type: JSON,
         handler: || get(outbox),
     },
     Route {
@@ -127,6 +176,7 @@ pub(crate) const ROUTES: &[Route] = &[
         help: "Events of the outbox in one state, without their payloads.",
         query: EVENT_QUERY,
         answer: schema::<EventList>,
+        content_type: JSON,
         handler: || get(outbox_events),
     },
     Route {
@@ -134,6 +184,7 @@ pub(crate) const ROUTES: &[Route] = &[
         help: "How long receipts are kept, and whether that covers the topics.",
         query: &[],
         answer: schema::<RetentionList>,
+        content_type: JSON,
         handler: || get(retention),
     },
     Route {
@@ -141,6 +192,7 @@ pub(crate) const ROUTES: &[Route] = &[
         help: "What was checked, and the loops of this process.",
         query: &[],
         answer: schema::<Health>,
+        content_type: JSON,
         handler: || get(health),
     },
     Route {
@@ -148,6 +200,7 @@ pub(crate) const ROUTES: &[Route] = &[
         help: "What was asked for in this process, and what became of it.",
         query: &[],
         answer: schema::<JobReport>,
+        content_type: JSON,
         handler: || get(job),
     },
 ];
@@ -232,6 +285,15 @@ async fn dead_letters(ask: Ask) -> Answer {
     ok(&ask.letters().await?)
 }
 
+async fn export_letters(ask: Ask) -> Answer {
+    Ok(ask.export()?)
+}
+
+async fn find(ask: Ask) -> Answer {
+    let found = ask.find().await?;
+    ok(&found.ok_or_else(|| Trouble::Refused("`id` is missing: which message?".to_owned()))?)
+}
+
 async fn dead_groups(ask: Ask) -> Answer {
     ok(&ask.groups().await?)
 }
@@ -288,7 +350,16 @@ impl Ask {
 
     pub(crate) async fn groups(&self) -> Result<GroupList, Trouble> {
         let consumer = self.fields.maybe("consumer");
-        Ok(GroupList::of(self.site.read(|backend| backend.dead_groups(consumer)).await?))
+        let found = self.site.read(|backend| backend.dead_groups(consumer)).await?;
+        Ok(GroupList::of(found, &*self.site.look().await?))
+    }
+
+    /// `None` if nobody asks for a message yet.
+    pub(crate) async fn find(&self) -> Result<Option<FoundMessage>, Trouble> {
+        let Some(sought) = find::sought(&self.fields).map_err(Trouble::Refused)? else { return Ok(None) };
+        let asked = sought.clone();
+        let located = self.site.read(|backend| backend.find(asked)).await?;
+        Ok(Some(FoundMessage::of(&sought, located)))
     }
 
     pub(crate) async fn audit(&self) -> Result<AuditList, Trouble> {
@@ -299,30 +370,41 @@ impl Ask {
     }
 
     pub(crate) async fn letter(&self, number: i64, with_content: bool) -> Result<Letter, Trouble> {
+        Ok(Letter::of(&self.stored_letter(number).await?, with_content && self.may_show()))
+    }
+
+    pub(crate) async fn stored_letter(&self, number: i64) -> Result<StoredDeadLetter, Trouble> {
         let found = self.site.read(|backend| backend.dead_letter(number)).await?;
-        let found = found.ok_or_else(|| {
+        found.ok_or_else(|| {
             Trouble::Missing(format!(
                 "there is no dead letter {number}: it was replayed or dropped, or never was"
             ))
-        })?;
-        Ok(Letter::of(&found, with_content && self.site.settings.payloads == Payloads::Mask))
+        })
+    }
+
+    /// Whether what messages hold may be shown at all.
+    pub(crate) fn may_show(&self) -> bool {
+        self.site.settings.payloads == Payloads::Mask
     }
 
     pub(crate) async fn events(&self) -> Result<EventList, Trouble> {
         let mut filter = events::filter(&self.fields).map_err(Trouble::Refused)?;
         let limit = filter.limit;
         filter.limit += 1;
-        Ok(EventList::of(self.site.read(|backend| backend.events(filter)).await?, limit))
+        let with_keys = self.fields.maybe("payload").as_deref() == Some("show") && self.may_show();
+        Ok(EventList::of(self.site.read(|backend| backend.events(filter)).await?, limit, with_keys))
     }
 
     pub(crate) fn job(&self, number: u64) -> Result<JobReport, Trouble> {
-        let job = self.site.jobs.get(number).ok_or_else(|| Self::forgotten(number))?;
-        Ok(JobReport::of(&job))
+        Ok(JobReport::of(&self.asked_for(number)?))
+    }
+
+    pub(crate) fn asked_for(&self, number: u64) -> Result<Job, Trouble> {
+        self.site.jobs.get(number).ok_or_else(|| Self::forgotten(number))
     }
 
     pub(crate) fn cancel(&self, number: u64) -> Result<(), Trouble> {
-        let job = self.site.jobs.get(number).ok_or_else(|| Self::forgotten(number))?;
-        job.stop.cancel();
+        self.asked_for(number)?.stop.cancel();
         Ok(())
     }
 
@@ -337,6 +419,10 @@ impl Ask {
         let action = Action::read(name, &fields.map_err(Trouble::Refused)?)
             .ok_or_else(|| Trouble::Missing(format!("there is no action {name}")))?
             .map_err(Trouble::Refused)?;
+        // Nobody changes what he may not see.
+        if matches!(action, Action::EditDead(_)) && !self.may_show() {
+            return Err(Trouble::Refused(HIDDEN.to_owned()));
+        }
         let backend = self.site.backend()?;
         let begin = |action, task| backend.act(action, task);
         let job = self.site.jobs.start(action, self.caller.name.clone(), PATIENCE, begin).await?;
@@ -344,6 +430,9 @@ impl Ask {
         Ok(JobReport::of(&job))
     }
 }
+
+/// Why a letter cannot be changed here.
+pub(crate) const HIDDEN: &str = "what messages hold is not shown here (payloads = \"hide\"), so it cannot be changed here: use `oncebox dead edit`";
 
 /// So long somebody waits for the end of an action; then he gets its number.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);

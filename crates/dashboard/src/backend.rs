@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::monitor::{LoopReport, Tallied};
+use oncebox_core::names::{ConsumerName, MessageId, Tenant};
+use oncebox_core::operate::{Found, LetterPage, WholePage};
 use oncebox_core::store::{
-    AuditEntry, AuditFilter, DeadFilter, DeadGroup, DeadSummary, EventFilter, Finding, OutboxEntry, Pause,
-    StoreStatus, StoredDeadLetter,
+    AuditEntry, AuditFilter, DeadFilter, DeadGroup, EventFilter, Finding, OutboxEntry, Pause, StoreStatus,
+    StoredDeadLetter,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -50,8 +52,14 @@ pub trait Backend: Send + Sync + 'static {
     /// What `oncebox check` finds in the database.
     fn checks(&self) -> Answering<'_, Vec<Finding>>;
 
-    /// Dead letters by filter, without their payloads.
-    fn dead_letters(&self, filter: DeadFilter) -> Answering<'_, Vec<DeadSummary>>;
+    /// The newest dead letters by filter, without their payloads.
+    fn dead_letters(&self, filter: DeadFilter) -> Answering<'_, LetterPage>;
+
+    /// The newest dead letters by filter, whole.
+    fn whole_letters(&self, filter: DeadFilter) -> Answering<'_, WholePage>;
+
+    /// What is known of a message.
+    fn find(&self, sought: Sought) -> Answering<'_, Located>;
 
     /// Dead letters whose errors read alike, of a consumer or of all.
     fn dead_groups(&self, consumer: Option<String>) -> Answering<'_, Vec<DeadGroup>>;
@@ -67,6 +75,26 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Does something, and says what became of it. Once begun it goes on to its end, whether somebody waits for it or not.
     fn act(&self, action: Action, task: Task) -> Answering<'static, Outcome>;
+}
+
+/// Which message somebody looks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sought {
+    /// Its id.
+    pub id: MessageId,
+    /// Its tenant, if that is known.
+    pub tenant: Option<Tenant>,
+    /// One consumer, or all.
+    pub consumer: Option<ConsumerName>,
+}
+
+/// What was found, and how far somebody looked.
+#[derive(Debug, Clone, Default)]
+pub struct Located {
+    /// What was found.
+    pub found: Found,
+    /// Whether receipts of tenants, which are found by their tenant only, cannot have been missed.
+    pub all_tenants: bool,
 }
 
 /// Something that is being done: for whom, how far it is, and whether it should stop.
@@ -116,6 +144,8 @@ pub struct Configured {
     pub reads: String,
     /// Whether its source has offsets, so that its position can be moved.
     pub has_offsets: bool,
+    /// Whether a dead letter holds back its key (`park-key`).
+    pub holds_keys: bool,
     /// How long its receipts are kept.
     pub keep: Duration,
     /// How long its topics keep messages, as far as that is known.

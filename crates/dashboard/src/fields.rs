@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The most rows that one request may name.
 const MAX_NUMBERS: usize = 1_000;
 
-/// Names with their values. What is empty counts as absent, as forms send it.
+/// Names with their values. What is empty counts as absent, as forms send it, except for who wants it [`whole`](Fields::whole).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Fields(BTreeMap<String, Vec<String>>);
 
@@ -36,7 +36,12 @@ impl Fields {
         };
         let mut fields = Self::default();
         for (name, value) in members {
-            let values = if let Value::Array(values) = value { values } else { vec![value] };
+            let values = if let Value::Array(values) = value {
+                fields.0.entry(name.clone()).or_default();
+                values
+            } else {
+                vec![value]
+            };
             for value in values {
                 match value {
                     Value::Null => {}
@@ -52,21 +57,35 @@ impl Fields {
     }
 
     fn add(&mut self, name: String, value: String) {
-        if !value.trim().is_empty() {
-            self.0.entry(name).or_default().push(value);
-        }
+        self.0.entry(name).or_default().push(value);
+    }
+
+    fn of(&self, name: &str) -> impl Iterator<Item = &str> {
+        let values = self.0.get(name).into_iter().flatten();
+        values.map(String::as_str).filter(|value| !value.trim().is_empty())
     }
 
     /// Fails if there is something else.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), String> {
-        match self.0.keys().find(|name| !known.contains(&name.as_str())) {
+        match self.pairs().map(|(name, _)| name).find(|name| !known.contains(name)) {
             Some(name) => Err(format!("`{name}` is not known here; known are {}", known.join(", "))),
             None => Ok(()),
         }
     }
 
     pub(crate) fn maybe(&self, name: &str) -> Option<String> {
-        self.0.get(name)?.first().map(|value| value.trim().to_owned())
+        self.of(name).next().map(|value| value.trim().to_owned())
+    }
+
+    /// As it was sent, blanks and all; empty is something.
+    pub(crate) fn whole(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.first().map(String::as_str)
+    }
+
+    /// The lines of a text, or of several; `None` if nobody has sent any, and none if what was sent is empty.
+    pub(crate) fn lines(&self, name: &str) -> Option<Vec<&str>> {
+        self.0.get(name)?;
+        Some(self.of(name).flat_map(str::lines).filter(|line| !line.trim().is_empty()).collect())
     }
 
     pub(crate) fn text(&self, name: &str) -> Result<String, String> {
@@ -90,8 +109,8 @@ impl Fields {
 
     /// At least one number: repeated, or separated by commas.
     pub(crate) fn numbers(&self, name: &str) -> Result<Vec<i64>, String> {
-        let values = self.0.get(name).into_iter().flatten();
-        let parts = values.flat_map(|value| value.split(',')).map(str::trim).filter(|part| !part.is_empty());
+        let parts =
+            self.of(name).flat_map(|value| value.split(',')).map(str::trim).filter(|part| !part.is_empty());
         let numbers: Result<Vec<i64>, _> = parts.map(str::parse).collect();
         match numbers {
             Ok(numbers) if numbers.is_empty() => Err(format!("`{name}` is missing: say which")),
@@ -105,9 +124,7 @@ impl Fields {
 
     /// All of them, for a link that says the same.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .flat_map(|(name, values)| values.iter().map(move |value| (name.as_str(), value.as_str())))
+        self.0.keys().flat_map(|name| self.of(name).map(move |value| (name.as_str(), value)))
     }
 }
 
@@ -118,12 +135,25 @@ mod tests {
     #[test]
     fn a_form_and_an_object_say_the_same() {
         let form = Fields::of_form(b"numbers=1&numbers=2%2C3&force=on&reason=a+b&empty=");
-        let json = Fields::of_json(br#"{"numbers": [1, "2,3"], "force": "on", "reason": "a b", "no": null}"#);
+        let json = Fields::of_json(
+            br#"{"numbers": [1, "2,3"], "force": "on", "reason": "a b", "empty": "", "no": null}"#,
+        );
         assert_eq!(Ok(&form), json.as_ref());
         assert_eq!(form.numbers("numbers"), Ok(vec![1, 2, 3]));
         assert_eq!(form.flag("force"), Ok(true));
         assert_eq!(form.maybe("reason").as_deref(), Some("a b"));
         assert_eq!(form.maybe("empty"), None);
+        assert_eq!(form.only(&["numbers", "force", "reason"]), Ok(()));
+    }
+
+    #[test]
+    fn who_wants_it_gets_a_text_as_it_was_sent() {
+        let form = Fields::of_form(b"payload=+a%0D%0Ab%0A&none=&headers=a%3D1%0D%0A%0D%0Ab%3D2");
+        assert_eq!((form.whole("payload"), form.whole("none")), (Some(" a\r\nb\n"), Some("")));
+        assert_eq!(form.whole("absent"), None);
+        assert_eq!(form.lines("headers"), Some(vec!["a=1", "b=2"]));
+        assert_eq!((form.lines("none"), form.lines("absent")), (Some(vec![]), None));
+        assert_eq!(Fields::of_json(br#"{"headers": []}"#).unwrap().lines("headers"), Some(vec![]));
     }
 
     #[test]

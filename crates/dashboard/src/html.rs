@@ -15,8 +15,9 @@ pub(crate) fn segment(text: &str) -> String {
 }
 
 /// The pages of the menu.
-const MENU: [(&str, &str); 5] = [
+const MENU: [(&str, &str); 6] = [
     ("/", "Overview"),
+    ("/find", "Find"),
     ("/dead", "Dead letters"),
     ("/outbox", "Outbox"),
     ("/retention", "Retention"),
@@ -57,6 +58,12 @@ impl Page<'_> {
                                 @for (path, name) in MENU {
                                     @if path == self.here { a href=(path) aria-current="page" { (name) } }
                                     @else { a href=(path) { (name) } }
+                                }
+                            }
+                            @if self.here != "/find" {
+                                form.find method="get" action="/find" role="search" aria-label="Find a message" {
+                                    input type="search" name="id" placeholder="Message id" aria-label="Message id" required;
+                                    button.quiet { "Find" }
                                 }
                             }
                             div.who {
@@ -149,4 +156,9 @@ pub(crate) fn table(label: &str, head: &[&str], rows: Vec<Markup>) -> Markup {
 /// Hidden fields of a form.
 pub(crate) fn hidden(pairs: &[(&str, &str)]) -> Markup {
     html! { @for (name, value) in pairs { input type="hidden" name=(name) value=(value); } }
+}
+
+/// A name with its value.
+pub(crate) fn fact(name: &str, value: &Markup) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
 }

@@ -23,6 +23,7 @@ const AT_ONCE: usize = 4;
 pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
+    so_far: Mutex<String>,
 }
 
 impl Progress {
@@ -30,6 +31,15 @@ impl Progress {
     pub fn set(&self, done: u64, total: u64) {
         self.done.store(done, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
+    }
+
+    /// What came of it until now, for people.
+    pub fn tell(&self, so_far: impl Into<String>) {
+        *self.so_far.lock().unwrap_or_else(PoisonError::into_inner) = so_far.into();
+    }
+
+    pub(crate) fn so_far(&self) -> String {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn get(&self) -> (u64, u64) {
@@ -101,7 +111,7 @@ impl Jobs {
         let task = Task { by: by.clone(), progress: Arc::default(), stop: CancellationToken::new() };
         let job = Job {
             number,
-            action: action.clone(),
+            action: action.remembered(),
             by,
             since_ms: Clock::system().now_ms(),
             progress: Arc::clone(&task.progress),

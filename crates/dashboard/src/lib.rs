@@ -20,6 +20,9 @@ mod api;
 mod assets;
 mod backend;
 mod chart;
+mod diff;
+mod edit;
+mod export;
 mod fields;
 mod guard;
 mod history;
@@ -33,7 +36,10 @@ mod text;
 
 pub use access::{Access, Proxy, Role};
 pub use action::{Action, Outcome, PositionMove, Replay};
-pub use backend::{Answering, Backend, Configured, Look, Place, Seen, Task, TopicKeeps, Trouble};
+pub use backend::{
+    Answering, Backend, Configured, Located, Look, Place, Seen, Sought, Task, TopicKeeps, Trouble,
+};
+pub use edit::Edit;
 pub use jobs::Progress;
 pub use openapi::document as openapi;
 pub use site::{Dashboard, Payloads, Settings};

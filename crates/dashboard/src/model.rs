@@ -3,6 +3,8 @@
 pub(crate) mod audit;
 pub(crate) mod consumer;
 pub(crate) mod events;
+pub(crate) mod export;
+pub(crate) mod find;
 pub(crate) mod health;
 pub(crate) mod jobs;
 pub(crate) mod letters;
@@ -72,6 +74,15 @@ pub(crate) enum Bytes {
     Text(String),
     /// What is not.
     Base64(String),
+}
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Base64(text) => write!(f, "base64 {text}"),
+        }
+    }
 }
 
 impl Bytes {

@@ -53,7 +53,7 @@ fn question(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let query = |(name, help): &(&str, &str)| json!({ "name": name, "in": "query", "description": help, "schema": { "type": "string" } });
     parameters.extend(route.query.iter().map(query));
     let schema = (route.answer)(generator);
-    let mut described = responses(&json!(schema), "What was asked for.");
+    let mut described = responses(route.content_type, &json!(schema), "What was asked for.");
     described["summary"] = json!(route.help);
     described["parameters"] = json!(parameters);
     described["security"] = json!([{ "read": [] }]);
@@ -77,6 +77,7 @@ fn action(spec: &Spec, generator: &mut SchemaGenerator) -> Value {
             Kind::Numbers => {
                 json!({ "type": "array", "items": { "type": "integer" }, "minItems": 1, "maxItems": 1000 })
             }
+            Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
             Kind::Flag => json!({ "type": "boolean", "default": false }),
         };
         schema["description"] = json!(field.help);
@@ -100,17 +101,17 @@ fn action(spec: &Spec, generator: &mut SchemaGenerator) -> Value {
 
 fn answers<T: JsonSchema>(generator: &mut SchemaGenerator, help: &str) -> Value {
     let schema = generator.subschema_for::<T>();
-    responses(&json!(schema), help)
+    responses("application/json", &json!(schema), help)
 }
 
-fn responses(schema: &Value, help: &str) -> Value {
+fn responses(content_type: &str, schema: &Value, help: &str) -> Value {
     let problem = json!({
         "description": "Why it was not answered, or not done.",
         "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
     });
     json!({
         "responses": {
-            "200": { "description": help, "content": { "application/json": { "schema": schema } } },
+            "200": { "description": help, "content": { content_type: { "schema": schema } } },
             "default": problem,
         },
     })

@@ -2,8 +2,11 @@
 
 mod consumer;
 mod dead;
+mod edit;
+mod find;
 mod health;
 mod job;
+mod letter;
 mod outbox;
 mod overview;
 mod retention;
@@ -14,7 +17,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -28,6 +31,9 @@ use crate::guard::{self, SIGN_IN};
 use crate::html::Page;
 use crate::site::Site;
 
+/// A form holds a payload of some length, and each of its bytes may take three.
+const LARGEST_FORM: usize = 4 * edit::LARGEST_PAYLOAD;
+
 /// Where somebody signs out.
 pub(crate) const SIGN_OUT: &str = "/sign-out";
 
@@ -36,13 +42,15 @@ pub(crate) fn routes() -> Router<Arc<Site>> {
         .route("/", get(overview::page))
         .route("/consumers/{consumer}", get(consumer::page))
         .route("/dead", get(dead::list))
-        .route("/dead/{number}", get(dead::letter))
+        .route("/dead/{number}", get(letter::page))
+        .route("/dead/{number}/edit", get(edit::page))
+        .route("/find", get(find::page))
         .route("/outbox", get(outbox::page))
         .route("/retention", get(retention::page))
         .route("/health", get(health::page))
         .route("/jobs/{number}", get(job::page))
         .route("/jobs/{number}/cancel", post(job::cancel))
-        .route("/do/{name}", post(act))
+        .route("/do/{name}", post(act).layer(DefaultBodyLimit::max(LARGEST_FORM)))
         .route(SIGN_IN, get(sign_in::page).post(sign_in::enter))
         .route(SIGN_OUT, post(sign_in::leave))
 }
@@ -71,7 +79,7 @@ impl FromRequestParts<Arc<Site>> for Ask {
 
 impl Ask {
     /// Whether buttons are worth showing. What they ask for is checked where it is asked for.
-    fn may_act(&self) -> bool {
+    pub(crate) fn may_act(&self) -> bool {
         self.caller.role >= Role::Act
     }
 

@@ -41,11 +41,13 @@ pub struct Settings {
     pub access: Access,
     /// Whether payloads can be looked at.
     pub payloads: Payloads,
+    /// Where traces are shown: a URL with `{trace}` in the place of the id.
+    pub trace_url: Option<String>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { access: Access::local(), payloads: Payloads::default() }
+        Self { access: Access::local(), payloads: Payloads::default(), trace_url: None }
     }
 }
 

@@ -82,6 +82,10 @@ impl OutboxAdmin for MysqlStore {
         self.patiently("retrying events", admin::retry_events(self, filter)).await
     }
 
+    async fn park_events(&self, filter: &EventFilter, reason: &str) -> StoreResult<u64> {
+        self.patiently("parking events", admin::park_events(self, filter, reason)).await
+    }
+
     async fn drop_events(&self, filter: &EventFilter) -> StoreResult<u64> {
         self.patiently("dropping events", admin::drop_events(self, filter)).await
     }

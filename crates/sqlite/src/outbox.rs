@@ -73,6 +73,10 @@ impl OutboxAdmin for SqliteStore {
         admin::retry_events(self, filter).await
     }
 
+    async fn park_events(&self, filter: &EventFilter, reason: &str) -> StoreResult<u64> {
+        admin::park_events(self, filter, reason).await
+    }
+
     async fn drop_events(&self, filter: &EventFilter) -> StoreResult<u64> {
         admin::drop_events(self, filter).await
     }

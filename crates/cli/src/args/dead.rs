@@ -80,6 +80,17 @@ pub(crate) enum DeadAction {
         #[command(flatten)]
         output: OutputArg,
     },
+    /// Write dead letters whole, the newest first, as JSON lines: one document on each line.
+    Export {
+        #[command(flatten)]
+        selection: DeadSelection,
+        /// At most this many.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+        limit: u64,
+        /// Only below this number: where the last one ended.
+        #[arg(long, value_name = "NUMBER")]
+        before: Option<i64>,
+    },
     /// Run the handler again and remove the dead letter, in one transaction.
     Replay(DeadReplay),
     /// Change a dead letter before it is replayed. What arrived is kept beside it.
@@ -130,9 +141,12 @@ pub(crate) struct DeadReplay {
 pub(crate) struct DeadEdit {
     /// Its number.
     pub(crate) number: i64,
-    /// Take the payload from this file, `-` is stdin. Without this and without headers, $VISUAL or $EDITOR opens.
+    /// Take the payload from this file, `-` is stdin. Without this, a key and headers, $VISUAL or $EDITOR opens.
     #[arg(long, value_name = "FILE")]
     pub(crate) payload: Option<PathBuf>,
+    /// Set the key.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) key: Option<String>,
     /// Set a header, in place of all of that name.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     pub(crate) headers: Vec<(String, String)>,

@@ -75,6 +75,14 @@ pub(crate) enum OutboxAction {
     },
     /// Publish parked and held events again, at once; with --state delayed, those whose time has not come.
     Retry(OutboxChange),
+    /// Give up events that wait to be published, so that what is behind them goes on. `retry` brings them back.
+    Park {
+        #[command(flatten)]
+        change: OutboxChange,
+        /// Why: it stands beside the event, and in the audit.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
     /// Remove events for good: without --state only parked ones.
     Drop(OutboxChange),
 }

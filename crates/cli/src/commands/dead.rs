@@ -1,7 +1,8 @@
-//! `oncebox dead`: look at dead letters, change, replay or drop them.
+//! `oncebox dead`: look at dead letters, export, change, replay or drop them.
 
 mod discard;
 mod edit;
+mod export;
 pub(crate) mod groups;
 pub(crate) mod replay;
 mod show;
@@ -52,6 +53,9 @@ impl WithStore for Dead<'_> {
                 Some(letter) => show::whole(&letter, output.output),
                 None => no_such_letter(number),
             },
+            DeadAction::Export { selection, limit, before } => {
+                export::export(&store, selection, limit, before).await
+            }
             DeadAction::Replay(asked) => replay::replay(&store, &operator, self.config, asked).await,
             DeadAction::Edit(asked) => edit::edit(&store, &operator, asked).await,
             DeadAction::Drop { change, reason } => {

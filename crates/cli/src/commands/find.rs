@@ -5,7 +5,7 @@ use std::path::Path;
 use oncebox_config::Config;
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
 use oncebox_core::operate::{Found, FoundAt, find};
-use oncebox_core::store::{FoundReceipt, OutboxEntry};
+use oncebox_core::store::{FoundReceipt, OutboxEntry, StoreResult};
 use serde_json::{Value, json};
 
 use crate::args::Output;
@@ -41,10 +41,7 @@ impl WithStore for Find<'_> {
 
     async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
         require_schema(&store).await?;
-        let consumers = match &self.consumer {
-            Some(consumer) => vec![consumer.clone()],
-            None => self.known(&store).await?,
-        };
+        let consumers = asked(&store, self.config, self.consumer.as_ref()).await?;
         let found = find(&store, &consumers, self.tenant.as_ref(), &self.id).await?;
         match self.output {
             Output::Json => output::json(&self.as_json(&found))?,
@@ -54,24 +51,34 @@ impl WithStore for Find<'_> {
     }
 }
 
-impl Find<'_> {
-    /// The consumers of the configuration and those of the database.
-    async fn known<S: ConfiguredStore>(&self, store: &S) -> Result<Vec<ConsumerName>, Failure> {
-        let mut known: Vec<ConsumerName> =
-            self.config.inboxes.iter().map(|inbox| inbox.consumer.clone()).collect();
-        // A table without a column for consumers serves the one of the configuration.
-        if self.config.store.adopt.is_none() {
-            let stored = store.status(0).await?.consumers;
-            known.extend(stored.into_iter().filter_map(|status| ConsumerName::new(status.consumer).ok()));
-        }
-        known.sort();
-        known.dedup();
-        Ok(known)
+/// Those that are asked: one, or those of the configuration and of the database.
+pub(crate) async fn asked<S: ConfiguredStore>(
+    store: &S,
+    config: &Config,
+    consumer: Option<&ConsumerName>,
+) -> StoreResult<Vec<ConsumerName>> {
+    if let Some(consumer) = consumer {
+        return Ok(vec![consumer.clone()]);
     }
+    let mut known: Vec<ConsumerName> = config.inboxes.iter().map(|inbox| inbox.consumer.clone()).collect();
+    // A table without a column for consumers serves the one of the configuration.
+    if config.store.adopt.is_none() {
+        let stored = store.status(0).await?.consumers;
+        known.extend(stored.into_iter().filter_map(|status| ConsumerName::new(status.consumer).ok()));
+    }
+    known.sort();
+    known.dedup();
+    Ok(known)
+}
 
-    /// Receipts are found by consumer, tenant and id together.
+/// Receipts are found by consumer, tenant and id together: whether there may be some that nobody looked for.
+pub(crate) fn has_tenants(config: &Config, tenant: Option<&Tenant>) -> bool {
+    tenant.is_none() && config.inboxes.iter().any(|inbox| inbox.identity.tenant.is_some())
+}
+
+impl Find<'_> {
     fn has_tenants(&self) -> bool {
-        self.tenant.is_none() && self.config.inboxes.iter().any(|inbox| inbox.identity.tenant.is_some())
+        has_tenants(self.config, self.tenant.as_ref())
     }
 
     fn as_json(&self, found: &Found) -> Value {

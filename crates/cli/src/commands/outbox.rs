@@ -1,23 +1,18 @@
-//! `oncebox outbox`: look at events, retry or drop them.
+//! `oncebox outbox`: look at events, retry, park or drop them.
 
 mod show;
 
 use std::path::Path;
 
-use oncebox_core::operate::Operator;
+use oncebox_core::operate::{EventChange, Operator};
 use oncebox_core::store::{EventFilter, EventState, OutboxEntry};
-use serde_json::{Value, json};
 
 use crate::args::{OutboxAction, OutboxChange, OutboxSelection};
-use crate::commands::audit::audited;
 use crate::commands::selection::{Numbered, PAGE_ROWS, all_of, report_changed, require_choice};
 use crate::exit::{Answer, CommandResult, Exit, Failure};
 use crate::load;
 use crate::output;
 use crate::stores::{ConfiguredStore, WithStore, require_schema, with_store};
-
-/// How many numbers of events are written down.
-const MAX_NUMBERS: usize = 100;
 
 pub(crate) async fn run(file: &Path, who: &str, action: OutboxAction) -> CommandResult {
     let config = load::config(file)?;
@@ -58,31 +53,11 @@ impl WithStore for Outbox<'_> {
                     }
                 }
             }
-            OutboxAction::Retry(change) => {
-                let states = [Some(EventState::Parked), Some(EventState::Held)];
-                let can_go =
-                    |state: EventState| state == EventState::Delayed || states.contains(&Some(state));
-                if let Some(state) = change.selection.state.filter(|state| !can_go((*state).into())) {
-                    let text = format!(
-                        "only parked, held and delayed events can be retried, not {} ones",
-                        EventState::from(state).as_str()
-                    );
-                    return Err(Failure { exit: Exit::Usage, text });
-                }
-                let verb = Verb { action: "publish", past: "retried" };
-                apply(&store, &operator, change, &states, verb, async |filter| {
-                    store.retry_events(filter).await
-                })
-                .await
+            OutboxAction::Retry(change) => apply(&store, &operator, change, EventChange::Publish).await,
+            OutboxAction::Park { change, reason } => {
+                apply(&store, &operator, change, EventChange::Park(&reason)).await
             }
-            OutboxAction::Drop(change) => {
-                let states = [Some(EventState::Parked)];
-                let verb = Verb { action: "drop event", past: "dropped" };
-                apply(&store, &operator, change, &states, verb, async |filter| {
-                    store.drop_events(filter).await
-                })
-                .await
-            }
+            OutboxAction::Drop(change) => apply(&store, &operator, change, EventChange::Drop).await,
         }
     }
 }
@@ -99,16 +74,20 @@ fn not_published(selection: &OutboxSelection) -> Vec<Option<EventState>> {
 /// A filter for each state: the chosen one, or else those.
 fn filters(selection: &OutboxSelection, otherwise: &[Option<EventState>]) -> Vec<EventFilter> {
     let states = selection.state.map_or_else(|| otherwise.to_vec(), |state| vec![Some(state.into())]);
-    let filter = |state| EventFilter {
+    states.into_iter().map(|state| EventFilter { state, ..filter(selection) }).collect()
+}
+
+/// What is chosen, whatever its state.
+fn filter(selection: &OutboxSelection) -> EventFilter {
+    EventFilter {
         seqs: selection.numbers.clone(),
         id: selection.id,
-        state,
+        state: None,
         topic: selection.topic.clone(),
         key: selection.key.clone().map(String::into_bytes),
         after: 0,
         limit: PAGE_ROWS,
-    };
-    states.into_iter().map(filter).collect()
+    }
 }
 
 fn is_choice(selection: &OutboxSelection) -> bool {
@@ -133,60 +112,40 @@ async fn entries<S: ConfiguredStore>(
     Ok(entries)
 }
 
-/// What is done to events: for the audit, and for the answer.
-struct Verb {
-    action: &'static str,
-    past: &'static str,
-}
-
-/// Retries or drops, a page at a time. What comes back meanwhile is not met again.
+/// Retries, parks or drops, a page at a time.
 async fn apply<S: ConfiguredStore>(
     store: &S,
     operator: &Operator<S>,
-    change: OutboxChange,
-    states: &[Option<EventState>],
-    verb: Verb,
-    apply: impl AsyncFn(&EventFilter) -> oncebox_core::store::StoreResult<u64>,
+    asked: OutboxChange,
+    change: EventChange<'_>,
 ) -> CommandResult {
-    let OutboxChange { selection, all, dry_run, output } = change;
+    let OutboxChange { selection, all, dry_run, output } = asked;
     require_choice("events", "--topic, --key", is_choice(&selection), all)?;
-    let filters = filters(&selection, states);
+    let states: Vec<EventState> = match selection.state.map(EventState::from) {
+        Some(state) if !change.takes(state) => return Err(cannot(change, state)),
+        Some(state) => vec![state],
+        None => change.states().to_vec(),
+    };
     if dry_run {
+        let of_states: Vec<_> = states.into_iter().map(Some).collect();
+        let filters = filters(&selection, &of_states);
         let found = all_of("events", async |after| entries(store, &filters, after, PAGE_ROWS).await).await?;
         return show::list(&found, true, output.output);
     }
-    let work = async {
-        let mut count = 0;
-        for filter in &filters {
-            let mut after = 0;
-            loop {
-                let page = store.events(&EventFilter { after, ..filter.clone() }).await?;
-                let Some(last) = page.last() else { break };
-                after = last.event.seq;
-                let seqs = page.iter().map(|entry| entry.event.seq).collect();
-                let these =
-                    EventFilter { seqs, state: filter.state, limit: PAGE_ROWS, ..EventFilter::default() };
-                count += apply(&these).await?;
-            }
-        }
-        Ok(count)
-    };
-    let action = operator.action(verb.action).with(parameters(&selection, &filters));
-    let count = audited(operator, action, work, |count| json!({ verb.past: count })).await?;
+    let count = operator.change_events(change, &filter(&selection), &states).await?;
     if count == 0 {
-        let states: Vec<&str> = filters.iter().filter_map(|f| f.state).map(EventState::as_str).collect();
+        let states: Vec<&str> = states.into_iter().map(EventState::as_str).collect();
         output::note(&format!("no {} event matches", states.join(" or ")));
     }
-    report_changed(verb.past, count, "events", output.output)
+    report_changed(change.past(), count, "events", output.output)
 }
 
-/// Which events are meant, as the audit keeps it: a key may be somebody's name, so only that there was one.
-fn parameters(selection: &OutboxSelection, filters: &[EventFilter]) -> Value {
-    json!({
-        "numbers": selection.numbers.iter().take(MAX_NUMBERS).collect::<Vec<_>>(),
-        "id": selection.id.map(|id| id.to_string()),
-        "topic": selection.topic,
-        "by_key": selection.key.is_some(),
-        "states": filters.iter().filter_map(|filter| filter.state).map(EventState::as_str).collect::<Vec<_>>(),
-    })
+fn cannot(change: EventChange<'_>, state: EventState) -> Failure {
+    let all = [EventState::Parked, EventState::Held, EventState::Delayed, EventState::Pending];
+    let fit: Vec<&str> =
+        all.into_iter().filter(|state| change.takes(*state)).map(EventState::as_str).collect();
+    let (last, others) = fit.split_last().unwrap_or((&"no", &[]));
+    let fit = format!("{} and {last}", others.join(", "));
+    let text = format!("only {fit} events can be {}, not {} ones", change.past(), state.as_str());
+    Failure { exit: Exit::Usage, text }
 }

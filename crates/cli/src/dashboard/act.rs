@@ -4,23 +4,20 @@ use std::sync::Arc;
 
 use oncebox_config::Config;
 use oncebox_core::names::ConsumerName;
-use oncebox_core::operate::{Operator, ReplayCounts, ReplayOrder};
+use oncebox_core::operate::{EventChange, Operator};
 use oncebox_core::store::{DeadFilter, EventFilter, EventState, PassEnd, PurgeProgress, Purged};
-use oncebox_dashboard::{Action, Outcome, PositionMove, Replay, Task};
+use oncebox_dashboard::{Action, Outcome, PositionMove, Task};
 use serde_json::json;
 
+use super::letters;
 use crate::args::{self, Output, OutputArg};
 use crate::commands::audit::audited;
-use crate::commands::dead::replay::targets;
 use crate::commands::pause::{self, Asked};
 use crate::commands::position::{LOWEST_CAP, relocate};
 use crate::commands::purge::Purging;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::stores::{self, ConfiguredStore, WithStore, require_schema, with_store};
-
-/// So many failures of a replay are told one by one.
-const SHOWN_FAILURES: usize = 100;
 
 /// On connections of its own, with the limits of a handler.
 pub(super) async fn act(config: Arc<Config>, action: Action, task: Task) -> Result<Outcome, Failure> {
@@ -50,32 +47,46 @@ impl WithStore for Perform<'_> {
             }
             Action::Resume { consumer } => change(&store, operator, config, consumer, &Asked::Resume).await,
             Action::MovePosition(wanted) => move_position(&store, operator, config, wanted).await,
-            Action::ReplayDead(wanted) => replay(&store, operator, config, task, wanted).await,
+            Action::ReplayDead(wanted) => letters::replay(&store, operator, config, task, wanted).await,
+            Action::EditDead(edit) => letters::edit(&store, operator, config, task, edit).await,
             Action::DropDead { numbers, reason } => {
                 let filter = DeadFilter { numbers, ..DeadFilter::default() };
                 let dropped = operator.drop_letters(&filter, reason.as_deref(), &task.stop).await?;
                 Ok(Outcome::done(dropped, format!("Dropped {}", counted(dropped, "dead letter"))))
             }
-            Action::PublishNow { numbers } => publish_now(&store, operator, numbers).await,
+            Action::PublishNow { numbers } => {
+                let states = [EventState::Parked, EventState::Held, EventState::Delayed];
+                let count = change_events(operator, EventChange::Publish, numbers, &states).await?;
+                let said =
+                    format!("{} will be published by the next relay that looks", counted(count, "event"));
+                Ok(Outcome::done(count, said))
+            }
+            Action::ParkEvents { numbers, reason } => {
+                let change = EventChange::Park(&reason);
+                let count = change_events(operator, change, numbers, change.states()).await?;
+                Ok(Outcome::done(count, format!("Parked {}", counted(count, "event"))))
+            }
             Action::DropEvents { numbers } => {
-                let action = operator.action("outbox drop").with(json!({ "numbers": numbers }));
-                let state = Some(EventState::Parked);
-                let filter =
-                    EventFilter { limit: many(&numbers), seqs: numbers, state, ..EventFilter::default() };
-                let told = |dropped: &u64| json!({ "dropped": dropped });
-                let dropped = operator.act(action, store.drop_events(&filter), told).await?;
-                Ok(Outcome::done(dropped, format!("Dropped {}", counted(dropped, "event"))))
+                let change = EventChange::Drop;
+                let count = change_events(operator, change, numbers, change.states()).await?;
+                Ok(Outcome::done(count, format!("Dropped {}", counted(count, "event"))))
             }
             Action::Purge { dry_run } => purge(&store, operator, config, task, dry_run).await,
         }
     }
 }
 
-fn many(numbers: &[i64]) -> u32 {
-    u32::try_from(numbers.len()).unwrap_or(u32::MAX)
+async fn change_events<S: ConfiguredStore>(
+    operator: &Operator<S>,
+    change: EventChange<'_>,
+    numbers: Vec<i64>,
+    states: &[EventState],
+) -> Result<u64, Failure> {
+    let these = EventFilter { seqs: numbers, ..EventFilter::default() };
+    Ok(operator.change_events(change, &these, states).await?)
 }
 
-fn counted(number: u64, what: &str) -> String {
+pub(super) fn counted(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -140,63 +151,6 @@ async fn move_position<S: ConfiguredStore>(
     let count = moves.len() as u64;
     let said = format!("{verb} {} in {} of {}", wanted.consumer, counted(count, "partition"), wanted.topic);
     Ok(Outcome { said, count, details, incomplete: false })
-}
-
-/// In the order of their numbers, until somebody wants it to stop.
-async fn replay<S: ConfiguredStore>(
-    store: &S,
-    operator: &Operator<S>,
-    config: &Config,
-    task: &Task,
-    wanted: Replay,
-) -> Result<Outcome, Failure> {
-    let Replay { numbers, group, limit, rate, force } = wanted;
-    let known = if numbers.is_empty() { limit.unwrap_or_default() } else { numbers.len() as u64 };
-    let filter = DeadFilter { numbers, group, ..DeadFilter::default() };
-    let order = ReplayOrder { filter, at_most: limit, per_second: rate, force };
-    let progress = |counts: &ReplayCounts| task.progress.set(counts.total(), known);
-    let targets = targets(store, config).await?;
-    let report = operator.replay(&targets, &order, &task.stop, &progress).await?;
-    let counts = &report.counts;
-    let replayed = counts.applied + counts.already_applied;
-    let mut said = format!("Replayed {}", counted(replayed, "dead letter"));
-    for (number, what) in [
-        (counts.already_applied, "of them applied before"),
-        (counts.failed, "failed again"),
-        (counts.behind, "behind an earlier one of the same key"),
-        (counts.gone, "gone meanwhile"),
-    ] {
-        if number > 0 {
-            said.push_str(&format!("; {number} {what}"));
-        }
-    }
-    let shown = report.failures.iter().take(SHOWN_FAILURES);
-    let mut details: Vec<String> =
-        shown.map(|failure| format!("dead letter {}: {}", failure.number, failure.reason)).collect();
-    if report.stopped {
-        details.push("It was stopped before the end.".to_owned());
-    }
-    let incomplete = report.stopped || counts.failed + counts.behind > 0;
-    Ok(Outcome { said, count: replayed, details, incomplete })
-}
-
-async fn publish_now<S: ConfiguredStore>(
-    store: &S,
-    operator: &Operator<S>,
-    numbers: Vec<i64>,
-) -> Result<Outcome, Failure> {
-    let action = operator.action("outbox retry").with(json!({ "numbers": numbers }));
-    let filter = EventFilter { limit: many(&numbers), seqs: numbers, ..EventFilter::default() };
-    let work = async {
-        let count = store.retry_events(&filter).await?;
-        let delayed = EventFilter { state: Some(EventState::Delayed), ..filter.clone() };
-        Ok(count + store.retry_events(&delayed).await?)
-    };
-    let count = operator.act(action, work, |count| json!({ "retried": count })).await?;
-    Ok(Outcome::done(
-        count,
-        format!("{} will be published by the next relay that looks", counted(count, "event")),
-    ))
 }
 
 async fn purge<S: ConfiguredStore>(

@@ -6,20 +6,23 @@ use std::time::{Duration, Instant};
 
 use oncebox_config::{Config, SourceConfig};
 use oncebox_core::clock::Clock;
+use oncebox_core::inbox::OnFailure;
 use oncebox_core::metrics::COUNT_CAP;
+use oncebox_core::operate::{LetterPage, WholePage, find, page, whole_page};
 use oncebox_core::store::{
-    AuditEntry, AuditFilter, DeadFilter, DeadGroup, DeadSummary, EventFilter, Finding, OutboxEntry,
-    StoreError, StoreStatus, StoredDeadLetter,
+    AuditEntry, AuditFilter, DeadFilter, DeadGroup, EventFilter, Finding, OutboxEntry, StoreError,
+    StoreStatus, StoredDeadLetter,
 };
 use oncebox_dashboard::{
-    Action, Answering, Backend, Configured, Look, Outcome, Place, Seen, Task, TopicKeeps, Trouble,
+    Action, Answering, Backend, Configured, Located, Look, Outcome, Place, Seen, Sought, Task, TopicKeeps,
+    Trouble,
 };
 
 use super::counted::Counted;
 use super::outside::Outside;
 use super::{Process, act};
 use crate::cluster::Logs;
-use crate::commands::{check, old_transactions};
+use crate::commands::{self, check, old_transactions};
 use crate::exit::{Exit, Failure, is_unreachable};
 use crate::stores::ConfiguredStore;
 
@@ -29,6 +32,8 @@ const ASK_RUNNING: Duration = Duration::from_secs(60);
 /// So many groups of dead letters are shown, and so many letters of each are counted.
 const MAX_GROUPS: u32 = 100;
 const GROUP_COUNT_CAP: u64 = 1_000;
+/// So long somebody waits for a page of letters that are hard to find; the next page goes on from there.
+const PAGE_PATIENCE: Duration = Duration::from_secs(2);
 /// The checks are not cheap.
 const CHECKS_FRESH: Duration = Duration::from_secs(30);
 
@@ -90,6 +95,7 @@ fn configured(config: &Config, keeps: &BTreeMap<String, Vec<(String, TopicKeeps)
             SourceConfig::Http(http) => format!("POST {}", http.path),
         },
         has_offsets: inbox.source.kafka().is_some(),
+        holds_keys: inbox.on_failure == OnFailure::ParkKey,
         keep: inbox.retention,
         topics: keeps.get(inbox.consumer.as_str()).cloned().unwrap_or_default(),
     };
@@ -152,8 +158,22 @@ impl<S: ConfiguredStore> Backend for StoreBackend<S> {
         Box::pin(async { self.checks().await.map_err(trouble) })
     }
 
-    fn dead_letters(&self, filter: DeadFilter) -> Answering<'_, Vec<DeadSummary>> {
-        Box::pin(async move { self.store.dead_letters(&filter).await.map_err(store_trouble) })
+    fn dead_letters(&self, filter: DeadFilter) -> Answering<'_, LetterPage> {
+        Box::pin(async move { page(&self.store, &filter, PAGE_PATIENCE).await.map_err(store_trouble) })
+    }
+
+    fn whole_letters(&self, filter: DeadFilter) -> Answering<'_, WholePage> {
+        Box::pin(async move { whole_page(&self.store, &filter, PAGE_PATIENCE).await.map_err(store_trouble) })
+    }
+
+    fn find(&self, sought: Sought) -> Answering<'_, Located> {
+        Box::pin(async move {
+            let asked = commands::find::asked(&self.store, &self.config, sought.consumer.as_ref()).await;
+            let consumers = asked.map_err(store_trouble)?;
+            let found = find(&self.store, &consumers, sought.tenant.as_ref(), &sought.id).await;
+            let all_tenants = !commands::find::has_tenants(&self.config, sought.tenant.as_ref());
+            Ok(Located { found: found.map_err(store_trouble)?, all_tenants })
+        })
     }
 
     fn dead_groups(&self, consumer: Option<String>) -> Answering<'_, Vec<DeadGroup>> {

@@ -6,6 +6,8 @@
 #[allow(dead_code, reason = "other tests use more of it")]
 mod command;
 mod driver;
+mod edit;
+mod find;
 #[path = "../support/served.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod served;

@@ -9,7 +9,7 @@ use crate::error::describe;
 use crate::store::{Action, ActionNote, Audit, DeadFilter, StoreResult};
 
 /// How many numbers of a filter are written down.
-const MAX_NUMBERS: usize = 100;
+pub(super) const MAX_NUMBERS: usize = 100;
 
 /// Somebody who changes something.
 #[derive(Debug, Clone)]

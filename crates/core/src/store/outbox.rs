@@ -325,6 +325,14 @@ pub trait OutboxAdmin: Outbox + Admin {
     /// filter asks for that state: then their time has come.
     fn retry_events(&self, filter: &EventFilter) -> impl Future<Output = StoreResult<u64>> + Send;
 
+    /// Gives up events that wait to be published: pending, delayed and held ones, as if a sink had refused them for this reason, so
+    /// what is behind them goes on. Their attempts stay. Returns how many. What a relay delivers at this moment is published nevertheless.
+    fn park_events(
+        &self,
+        filter: &EventFilter,
+        reason: &str,
+    ) -> impl Future<Output = StoreResult<u64>> + Send;
+
     /// Removes events for good, whatever their state; returns how many.
     fn drop_events(&self, filter: &EventFilter) -> impl Future<Output = StoreResult<u64>> + Send;
 

@@ -4,8 +4,8 @@ use oncebox_core::store::{EventFilter, EventState, OutboxEntry, ShardStatus};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Time;
 use super::overview::Outbox;
+use super::{Bytes, Time};
 use crate::backend::Look;
 use crate::fields::Fields;
 use crate::history::History;
@@ -64,6 +64,8 @@ pub(crate) struct EventRow {
     /// The id of the message that caused it.
     pub(crate) caused_by: Option<String>,
     pub(crate) payload_bytes: Option<u64>,
+    /// Only if it was asked for.
+    pub(crate) key: Option<Bytes>,
 }
 
 impl OutboxDetail {
@@ -103,17 +105,17 @@ pub(crate) fn filter(fields: &Fields) -> Result<EventFilter, String> {
 
 impl EventList {
     /// One more than a page was asked for, if there is one.
-    pub(crate) fn of(mut found: Vec<OutboxEntry>, limit: u32) -> Self {
+    pub(crate) fn of(mut found: Vec<OutboxEntry>, limit: u32, with_keys: bool) -> Self {
         let limit = limit as usize;
         let more = found.len() > limit;
         found.truncate(limit);
         let next = found.last().filter(|_| more).map(|last| last.event.seq);
-        Self { events: found.into_iter().map(EventRow::of).collect(), next }
+        Self { events: found.into_iter().map(|entry| EventRow::of(entry, with_keys)).collect(), next }
     }
 }
 
 impl EventRow {
-    pub(crate) fn of(entry: OutboxEntry) -> Self {
+    pub(crate) fn of(entry: OutboxEntry, with_key: bool) -> Self {
         let event = entry.event;
         Self {
             number: event.seq,
@@ -128,6 +130,7 @@ impl EventRow {
             consumer: entry.consumer,
             caused_by: event.causation_id,
             payload_bytes: event.payload.map(|payload| payload.len() as u64),
+            key: event.key.filter(|_| with_key).map(|key| Bytes::of(&key)),
         }
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct JobReport {
     pub(crate) done: u64,
     /// 0 if nobody knows.
     pub(crate) total: u64,
+    /// What came of it until now, while it goes on.
+    pub(crate) so_far: String,
     /// In a sentence, once it is over.
     pub(crate) said: Option<String>,
     /// How many things were changed, or would be.
@@ -70,6 +72,7 @@ impl JobReport {
             dry_run: job.action.is_dry_run(),
             done,
             total,
+            so_far: job.progress.so_far(),
             said,
             count,
             details,

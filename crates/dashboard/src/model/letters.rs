@@ -1,11 +1,16 @@
 //! Dead letters.
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use oncebox_core::message::Headers;
-use oncebox_core::store::{DeadFilter, DeadGroup, DeadSummary, StoredDeadLetter};
+use oncebox_core::operate::LetterPage;
+use oncebox_core::store::{DeadFilter, DeadGroup, DeadSummary, LetterEdit, StoredDeadLetter, error_group};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Bytes, Time};
+use crate::backend::Look;
 use crate::fields::Fields;
 
 /// So many stand on a page.
@@ -14,7 +19,15 @@ const PAGE: u32 = 50;
 const MAX_PAGE: u32 = 500;
 
 /// The filters that stand in the URL.
-pub(crate) const FILTERS: [&str; 7] = ["consumer", "topic", "tenant", "id", "key", "error", "group"];
+pub(crate) const FILTERS: [&str; 9] =
+    ["consumer", "topic", "tenant", "id", "key", "error", "group", SINCE, UNTIL];
+
+/// Those of them that are times.
+pub(crate) const SINCE: &str = "since";
+pub(crate) const UNTIL: &str = "until";
+
+/// Letters of a group are counted up to here.
+pub(crate) const GROUP_COUNT_CAP: u64 = 1_000;
 
 /// What the next page is asked for with.
 pub(crate) const CURSOR: &str = "before";
@@ -34,15 +47,19 @@ pub(crate) struct Group {
     pub(crate) error: String,
     /// Counted up to 1,000.
     pub(crate) letters: u64,
-    /// How many different keys they have.
+    /// How many different keys they have: of the oldest hundred letters.
     pub(crate) keys: u64,
+    /// How many of them are held back, because the consumer has `on_failure = "park-key"`.
+    pub(crate) keys_held_back: u64,
     pub(crate) first_at: Time,
     pub(crate) last_at: Time,
 }
 
 impl GroupList {
-    pub(crate) fn of(found: Vec<DeadGroup>) -> Self {
+    pub(crate) fn of(found: Vec<DeadGroup>, look: &Look) -> Self {
+        let holds = |consumer: &str| look.configured.iter().any(|c| c.consumer == consumer && c.holds_keys);
         let group = |one: DeadGroup| Group {
+            keys_held_back: if holds(&one.consumer) { one.keys } else { 0 },
             group: one.group,
             consumer: one.consumer,
             error: one.error,
@@ -97,10 +114,25 @@ pub(crate) struct Letter {
     pub(crate) failed_at: Time,
     pub(crate) attempts: u32,
     pub(crate) error: String,
+    /// Letters of its consumer whose errors read alike.
+    pub(crate) group: String,
     pub(crate) payload_bytes: Option<u64>,
     pub(crate) header_names: Vec<String>,
-    /// What the message held.
+    /// What the message held; what it was changed to, if it was.
     pub(crate) content: Option<Content>,
+    /// How often it was changed.
+    pub(crate) edits: u32,
+    /// Who has changed it last, and what arrived.
+    pub(crate) edit: Option<Edited>,
+}
+
+/// That a dead letter was changed.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct Edited {
+    pub(crate) by: String,
+    pub(crate) at: Time,
+    /// What arrived.
+    pub(crate) original: Option<Content>,
 }
 
 /// What a message holds.
@@ -130,6 +162,8 @@ pub(crate) fn filter(fields: &Fields) -> Result<DeadFilter, String> {
         key: fields.maybe("key").map(String::into_bytes),
         error: fields.maybe("error"),
         group: fields.maybe("group"),
+        failed_from_ms: time(fields, SINCE)?,
+        failed_until_ms: time(fields, UNTIL)?,
         before: fields.number(CURSOR)?,
         newest_first: true,
         limit,
@@ -137,19 +171,35 @@ pub(crate) fn filter(fields: &Fields) -> Result<DeadFilter, String> {
     })
 }
 
+/// A time as programs write it, or as a browser does it: without a zone, which is UTC then.
+fn time(fields: &Fields, name: &str) -> Result<Option<i64>, String> {
+    let Some(text) = fields.maybe(name) else { return Ok(None) };
+    let in_utc = || text.parse::<DateTime>().and_then(|time| time.to_zoned(TimeZone::UTC));
+    let time = text.parse::<Timestamp>().or_else(|_| in_utc().map(|time| time.timestamp()));
+    let time = time.map_err(|_| format!("`{name}` is not a time such as 2026-11-01T00:00:00Z"))?;
+    Ok(Some(time.as_millisecond()))
+}
+
+/// A time as a browser's field wants it.
+pub(crate) fn field_time(fields: &Fields, name: &str) -> Option<String> {
+    let time = Timestamp::from_millisecond(time(fields, name).ok()??).ok()?;
+    Some(time.to_zoned(TimeZone::UTC).datetime().strftime("%Y-%m-%dT%H:%M:%S").to_string())
+}
+
 impl LetterList {
-    /// One more than a page was asked for, if there is one.
-    pub(crate) fn of(mut found: Vec<DeadSummary>, limit: u32) -> Self {
+    /// One more than a page was asked for, if there is one; fewer, if somebody would have had to look too long.
+    pub(crate) fn of(mut found: LetterPage, limit: u32) -> Self {
         let limit = limit as usize;
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let next = found.last().filter(|_| more).map(|last| last.number);
-        Self { letters: found.into_iter().map(LetterRow::of).collect(), next }
+        let more = found.letters.len() > limit;
+        found.letters.truncate(limit);
+        let last = found.letters.last().filter(|_| more).map(|last| last.number);
+        let next = if more { last } else { found.next };
+        Self { letters: found.letters.into_iter().map(LetterRow::of).collect(), next }
     }
 }
 
 impl LetterRow {
-    fn of(letter: DeadSummary) -> Self {
+    pub(crate) fn of(letter: DeadSummary) -> Self {
         Self {
             number: letter.number,
             consumer: letter.consumer,
@@ -188,6 +238,21 @@ impl Letter {
             header_names: record.headers.iter().map(|(name, _)| name.to_owned()).collect(),
             content: with_content
                 .then(|| Content::of(record.key.as_deref(), record.payload.as_deref(), &record.headers)),
+            group: error_group(&stored.consumer, &letter.error),
+            edits: stored.edit.as_ref().map_or(0, |edit| edit.times),
+            edit: stored.edit.as_ref().map(|edit| Edited::of(edit, with_content)),
+        }
+    }
+}
+
+impl Edited {
+    fn of(edit: &LetterEdit, with_content: bool) -> Self {
+        let was = &edit.original;
+        Self {
+            by: edit.by.clone(),
+            at: Time(edit.at_ms),
+            original: with_content
+                .then(|| Content::of(was.key.as_deref(), was.payload.as_deref(), &was.headers)),
         }
     }
 }
@@ -203,5 +268,24 @@ impl Content {
             payload: payload.map(Bytes::of),
             headers: headers.iter().map(header).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_read_as_programs_and_as_browsers_write_it() {
+        let ms = |text: &str| {
+            let fields = [("since".to_owned(), text.to_owned())].into_iter().collect();
+            time(&fields, SINCE).map(|time| time.map(|ms| (ms, field_time(&fields, SINCE).unwrap())))
+        };
+        let midnight = Ok(Some((1_767_225_600_000, "2026-01-01T00:00:00".to_owned())));
+        for text in ["2026-01-01T00:00:00Z", "2026-01-01T00:00", "2026-01-01T01:00:00+01:00", "2026-01-01"] {
+            assert_eq!(ms(text), midnight, "{text}");
+        }
+        assert_eq!(ms(""), Ok(None));
+        assert!(ms("yesterday").unwrap_err().contains("since"));
     }
 }

@@ -125,6 +125,7 @@ mod tests {
             consumer: "stock".to_owned(),
             reads: "orders".to_owned(),
             has_offsets: true,
+            holds_keys: false,
             keep: Duration::from_secs(10),
             topics: vec![("orders".to_owned(), TopicKeeps::For(Duration::from_secs(20)))],
         }];

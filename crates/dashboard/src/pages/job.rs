@@ -5,15 +5,18 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::{Ask, see};
-use crate::html::{state, table};
+use crate::action::Action;
+use crate::html::{segment, state, table};
 use crate::model::Level;
 use crate::model::jobs::{JobReport, JobState};
 use crate::text::{grouped, shown, when};
 
 pub(super) async fn page(ask: Ask, Path(number): Path<u64>) -> Response {
-    match ask.job(number) {
+    match ask.asked_for(number) {
         Ok(job) => {
-            let (said, back) = (title(&job), back(job.action));
+            let (back, here) = back(&job.action);
+            let job = JobReport::of(&job);
+            let said = title(&job);
             let running = job.state == JobState::Running;
             let body = html! {
                 section.panel.verdict.(level(job.state).class()) #job data-live data-again[running] {
@@ -22,7 +25,10 @@ pub(super) async fn page(ask: Ask, Path(number): Path<u64>) -> Response {
                     @if running && job.total > 0 {
                         progress max=(job.total) value=(job.done) { (grouped(job.done)) " of " (grouped(job.total)) }
                         p { (grouped(job.done)) " of " (grouped(job.total)) }
+                    } @else if running && job.done > 0 {
+                        p { (grouped(job.done)) " so far" }
                     }
+                    @if running && !job.so_far.is_empty() { p { (shown(&job.so_far)) } }
                     @if !job.details.is_empty() {
                         ul.details { @for line in &job.details { li { (shown(line)) } } }
                     }
@@ -35,7 +41,7 @@ pub(super) async fn page(ask: Ask, Path(number): Path<u64>) -> Response {
                 }
                 p { a href=(back) { "Back" } }
             };
-            ask.show(&said, back, true, body)
+            ask.show(&said, here, true, body)
         }
         Err(trouble) => ask.trouble("/health", &trouble),
     }
@@ -80,13 +86,21 @@ fn level(state: JobState) -> Level {
     }
 }
 
-/// The page that it was asked for on.
-fn back(action: &str) -> &'static str {
+/// The page that it was asked for on, and its entry in the menu.
+fn back(action: &Action) -> (String, &'static str) {
     match action {
-        "replay-dead" | "drop-dead" => "/dead",
-        "publish-now" | "drop-events" => "/outbox",
-        "purge" => "/retention",
-        _ => "/",
+        Action::EditDead(edit) if !edit.replay => (format!("/dead/{}?payload=show", edit.number), "/dead"),
+        Action::ReplayDead(_) | Action::EditDead(_) | Action::DropDead { .. } => {
+            ("/dead".to_owned(), "/dead")
+        }
+        Action::PublishNow { .. } | Action::ParkEvents { .. } | Action::DropEvents { .. } => {
+            ("/outbox".to_owned(), "/outbox")
+        }
+        Action::Purge { .. } => ("/retention".to_owned(), "/retention"),
+        Action::Pause { consumer, .. } | Action::Resume { consumer } => {
+            (format!("/consumers/{}", segment(consumer)), "/")
+        }
+        Action::MovePosition(wanted) => (format!("/consumers/{}", segment(&wanted.consumer)), "/"),
     }
 }
 

@@ -71,36 +71,95 @@ fn events_table(ask: &Ask, found: &EventList, now_ms: i64) -> Markup {
     if found.events.is_empty() {
         return empty(&format!("No event is {state}."));
     }
-    let can_go = ask.may_act() && ["parked", "held", "delayed"].contains(&state.as_str());
-    let mut head = vec!["Number", "Written", "Topic", "State", "Tries", "Caused by", "Error"];
-    if can_go {
+    let may_act = ask.may_act();
+    let can = Can {
+        publish: may_act && ["parked", "held", "delayed"].contains(&state.as_str()),
+        park: may_act && ["pending", "held", "delayed"].contains(&state.as_str()),
+        discard: may_act && state == "parked",
+    };
+    let with_keys = found.events.iter().any(|event| event.key.is_some());
+    let mut head = vec!["Number", "Written", "Topic", state_head(&state), "Tries", "Caused by", "Error"];
+    if with_keys {
+        head.insert(3, "Key");
+    }
+    if can.any() {
         head.insert(0, "");
     }
-    let rows = found.events.iter().map(|event| row(event, can_go, now_ms)).collect();
+    let rows = found.events.iter().map(|event| row(event, can.any(), with_keys, now_ms)).collect();
     let list = table("Events", &head, rows);
     html! {
-        @if can_go {
-            form method="post" action="/do/publish-now" {
+        @if can.any() {
+            form method="post" action=(if can.publish { "/do/publish-now" } else { "/do/park-events" }) {
                 (list)
-                div.row {
-                    button { "Publish the chosen now" }
-                    @if state == "parked" {
-                        details.inline {
-                            summary { "Drop…" }
-                            button.danger formaction="/do/drop-events" { "Drop the chosen: they will never be published" }
-                        }
-                    }
-                }
+                (can.buttons())
             }
         } @else { (list) }
+        (keys_link(ask, &state, with_keys))
         @if let Some(next) = found.next {
-            @let kept = ["topic", "key"].map(|name| ask.fields.maybe(name).map(|value| format!("&{name}={}", segment(&value))).unwrap_or_default());
-            p { a rel="next" href=(format!("/outbox?state={}{}&after={next}", segment(&state), kept.concat())) { "Next page" } }
+            p { a rel="next" href=(format!("/outbox?state={}{}&after={next}", segment(&state), kept(ask))) { "Next page" } }
         }
     }
 }
 
-fn row(event: &EventRow, can_go: bool, now_ms: i64) -> Markup {
+/// What can be done to events in one state.
+#[derive(Debug, Clone, Copy)]
+struct Can {
+    publish: bool,
+    park: bool,
+    discard: bool,
+}
+
+impl Can {
+    fn any(self) -> bool {
+        self.publish || self.park || self.discard
+    }
+
+    fn buttons(self) -> Markup {
+        html! {
+            @if self.publish { div.row { button { "Publish the chosen now" } } }
+            @if self.park {
+                details {
+                    summary { "Park…" }
+                    div.row {
+                        label { "Reason" input name="reason" placeholder="why they are given up"; }
+                        button.danger formaction="/do/park-events" { "Park the chosen" }
+                        span.help { "What is behind them goes on. They stay here until they are published or dropped." }
+                    }
+                }
+            }
+            @if self.discard {
+                details {
+                    summary { "Drop…" }
+                    button.danger formaction="/do/drop-events" { "Drop the chosen: they will never be published" }
+                }
+            }
+        }
+    }
+}
+
+/// What the time beside a state means.
+fn state_head(state: &str) -> &'static str {
+    match state {
+        "held" => "Next try",
+        "delayed" => "Its time",
+        _ => "State",
+    }
+}
+
+/// Keys may be somebody's name, so they are shown when somebody asks.
+fn keys_link(ask: &Ask, state: &str, with_keys: bool) -> Markup {
+    let kept = kept(ask);
+    let path = format!("/outbox?state={}{kept}&payload=show", segment(state));
+    html! { @if ask.may_show() && !with_keys { p.fine { a href=(path) { "Show their keys" } } } }
+}
+
+/// The filters, for a link.
+fn kept(ask: &Ask) -> String {
+    let pair = |name: &str| ask.fields.maybe(name).map(|value| format!("&{name}={}", segment(&value)));
+    ["topic", "key"].into_iter().filter_map(pair).collect()
+}
+
+fn row(event: &EventRow, can_go: bool, with_keys: bool, now_ms: i64) -> Markup {
     html! {
         tr {
             @if can_go {
@@ -109,9 +168,18 @@ fn row(event: &EventRow, can_go: bool, now_ms: i64) -> Markup {
             th scope="row" { span title=(event.id) { (event.number) } }
             td { (when(event.created_at.0, now_ms)) }
             td.id { (shown(&event.topic)) }
-            td { (event.state) @if let Some(at) = event.state_at { " " (when(at.0, now_ms)) } }
+            @if with_keys { td.id { (or_dash(event.key.as_ref(), |key| plain(short(&key.to_string())))) } }
+            td {
+                @match (event.state, event.state_at) {
+                    ("held" | "delayed", Some(at)) => (when(at.0, now_ms)),
+                    (state, Some(at)) => { (state) " " (when(at.0, now_ms)) },
+                    // It waits for another one of its key.
+                    ("held", None) => "after an earlier one of its key",
+                    (state, None) => (state),
+                }
+            }
             td.number { (event.attempts) }
-            td.id { (or_dash(event.caused_by.as_deref(), |id| plain(short(id)))) }
+            td.id { (or_dash(event.caused_by.as_deref(), |id| html! { a href=(format!("/find?id={}", segment(id))) { (short(id)) } })) }
             td.why { (short(event.error.as_deref().unwrap_or_default())) }
         }
     }
@@ -121,17 +189,20 @@ fn shards(shards: &[Shard]) -> Markup {
     if shards.iter().all(|shard| shard.owner.is_none()) {
         return empty("No relay publishes: set `relay = true` under [outbox] in a process that runs.");
     }
-    let rows = shards.iter().map(|shard| {
-        let left =
-            |seconds: f64| plain(format!("{} left", duration(Duration::from_secs_f64(seconds.max(0.0)))));
-        html! {
+    let left = |seconds: f64| plain(format!("{} left", duration(Duration::from_secs_f64(seconds.max(0.0)))));
+    // Mostly one relay has many of them in a row.
+    let alike = shards.chunk_by(|one, next| (&one.owner, one.epoch) == (&next.owner, next.epoch));
+    let rows = alike.filter_map(|run| {
+        let (first, last) = (run.first()?, run.last()?);
+        let soonest = run.iter().filter_map(|shard| shard.expires_in_seconds).min_by(f64::total_cmp);
+        Some(html! {
             tr {
-                th.number scope="row" { (shard.shard) }
-                td { (or_dash(shard.owner.as_deref(), |owner| plain(shown(owner)))) }
-                td.number { (shard.epoch) }
-                td { (or_dash(shard.expires_in_seconds, left)) }
+                th scope="row" { (first.shard) @if run.len() > 1 { "–" (last.shard) } }
+                td { (or_dash(first.owner.as_deref(), |owner| plain(shown(owner)))) }
+                td.number { (first.epoch) }
+                td { (or_dash(soonest, left)) }
             }
-        }
+        })
     });
-    table("Shards", &["Shard", "Relay", "Epoch", "Lease"], rows.collect())
+    table("Shards", &["Shards", "Relay", "Epoch", "Lease"], rows.collect())
 }

@@ -7,7 +7,7 @@ use crate::asked::{ACTOR, READER, Site};
 use crate::fake::Fake;
 
 /// Every action with fields that will do.
-const ACTIONS: [(&str, &str, &str); 8] = [
+const ACTIONS: [(&str, &str, &str); 10] = [
     ("pause", "consumer=stock", r#"{"consumer":"stock"}"#),
     ("resume", "consumer=mail", r#"{"consumer":"mail"}"#),
     (
@@ -16,8 +16,10 @@ const ACTIONS: [(&str, &str, &str); 8] = [
         r#"{"consumer":"stock","topic":"orders","to":"earliest","confirm":"stock"}"#,
     ),
     ("replay-dead", "numbers=5", r#"{"numbers":[5]}"#),
+    ("edit-dead", "number=5&seen=0&payload=x", r#"{"number":5,"seen":0,"payload":"x"}"#),
     ("drop-dead", "numbers=5", r#"{"numbers":[5]}"#),
     ("publish-now", "numbers=41", r#"{"numbers":[41]}"#),
+    ("park-events", "numbers=41&reason=why", r#"{"numbers":[41],"reason":"why"}"#),
     ("drop-events", "numbers=41", r#"{"numbers":[41]}"#),
     ("purge", "", "{}"),
 ];
@@ -65,12 +67,28 @@ async fn stopping_something_is_an_action_too() {
 #[tokio::test]
 async fn nothing_is_read_without_signing_in() {
     let site = Site::signed_in(Fake::busy());
-    for path in ["/", "/dead", "/dead/9?payload=show", "/consumers/stock", "/health", "/nothing"] {
+    for path in [
+        "/",
+        "/find?id=order-9",
+        "/dead",
+        "/dead/9?payload=show",
+        "/dead/9/edit",
+        "/consumers/stock",
+        "/health",
+        "/nothing",
+    ] {
         let answer = site.get(path).await;
         assert_eq!((answer.status.as_u16(), answer.header("location")), (303, "/sign-in"), "{path}");
         answer.has_not("stock");
     }
-    for path in ["/api/v1/overview", "/api/v1/dead-letters", "/api/v1/openapi.json", "/api/v1/nothing"] {
+    for path in [
+        "/api/v1/overview",
+        "/api/v1/find?id=order-9",
+        "/api/v1/dead-letters",
+        "/api/v1/dead-letters/export",
+        "/api/v1/openapi.json",
+        "/api/v1/nothing",
+    ] {
         site.get(path).await.is(401).has_not("stock");
     }
     site.get("/assets/dashboard.css").await.is(200);

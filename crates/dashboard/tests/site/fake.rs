@@ -6,14 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncebox_core::message::Record;
 use oncebox_core::monitor::Monitor;
-use oncebox_core::names::Tenant;
+use oncebox_core::names::{ConsumerName, Tenant};
+use oncebox_core::operate::{Found, FoundAt, LetterPage, WholePage};
 use oncebox_core::store::{
-    AuditEntry, AuditFilter, ConsumerStatus, DeadFilter, DeadGroup, DeadLetter, DeadSummary, Duplicates,
-    EventFilter, EventState, Finding, OutboxEntry, OutboxStatus, Pause, PositionStatus, ShardStatus,
-    StoreStatus, StoredDeadLetter, StoredEvent,
+    AuditEntry, AuditFilter, CausedEvents, ConsumerStatus, DeadFilter, DeadGroup, DeadLetter, DeadSummary,
+    Duplicates, EventFilter, EventState, Finding, FoundReceipt, OutboxEntry, OutboxStatus, Pause,
+    PositionStatus, ShardStatus, StoreStatus, StoredDeadLetter, StoredEvent,
 };
 use oncebox_dashboard::{
-    Action, Answering, Backend, Configured, Look, Outcome, Place, Seen, Task, TopicKeeps, Trouble,
+    Action, Answering, Backend, Configured, Located, Look, Outcome, Place, Seen, Sought, Task, TopicKeeps,
+    Trouble,
 };
 
 /// When everything happens.
@@ -76,6 +78,7 @@ impl Fake {
             consumer: "stock".to_owned(),
             reads: "orders".to_owned(),
             has_offsets: true,
+            holds_keys: true,
             keep: Duration::from_secs(7 * 86_400),
             topics: vec![("orders".to_owned(), TopicKeeps::Ever)],
         }];
@@ -131,13 +134,13 @@ pub(crate) fn letter(number: i64, consumer: &str, id: &str) -> StoredDeadLetter 
     }
 }
 
-fn event(seq: i64) -> OutboxEntry {
+pub(crate) fn event(seq: i64) -> OutboxEntry {
     OutboxEntry {
         event: StoredEvent {
             seq,
             id: uuid::Uuid::from_u128(7),
             topic: "invoice.mail".into(),
-            key: None,
+            key: Some(Bytes::from_static(b"key-of-a-customer")),
             payload: Some(Bytes::from_static(b"{}")),
             headers: oncebox_core::message::Headers::new(),
             created_at_ms: NOW_MS - 300_000,
@@ -169,11 +172,23 @@ fn summary(stored: &StoredDeadLetter) -> DeadSummary {
         error: stored.letter.error.clone(),
         attempts: stored.letter.attempts,
         failed_at_ms: stored.failed_at_ms,
-        edited: false,
+        edited: stored.edit.is_some(),
     }
 }
 
 impl Fake {
+    /// The newest letters that a filter means.
+    fn meant(&self, filter: &DeadFilter) -> Vec<StoredDeadLetter> {
+        let is_meant = |one: &&StoredDeadLetter| {
+            filter.before.is_none_or(|before| one.number < before)
+                && filter.consumer.as_ref().is_none_or(|consumer| *consumer == one.consumer)
+                && filter.message_id.as_ref().is_none_or(|id| Some(id) == one.letter.message_id.as_ref())
+                && filter.failed_from_ms.is_none_or(|from| one.failed_at_ms >= from)
+        };
+        assert!(filter.newest_first, "people want the newest first");
+        self.letters.iter().rev().filter(is_meant).take(filter.limit as usize).cloned().collect()
+    }
+
     fn answer<T: Send + 'static>(&self, answer: T) -> Answering<'_, T> {
         let away = self.away;
         Box::pin(async move {
@@ -194,16 +209,38 @@ impl Backend for Fake {
         ])
     }
 
-    fn dead_letters(&self, filter: DeadFilter) -> Answering<'_, Vec<DeadSummary>> {
-        let is_meant = |one: &&StoredDeadLetter| {
-            filter.before.is_none_or(|before| one.number < before)
-                && filter.consumer.as_ref().is_none_or(|consumer| *consumer == one.consumer)
-                && filter.message_id.as_ref().is_none_or(|id| Some(id) == one.letter.message_id.as_ref())
+    fn dead_letters(&self, filter: DeadFilter) -> Answering<'_, LetterPage> {
+        let letters: Vec<_> = self.meant(&filter).iter().map(summary).collect();
+        let next = letters.last().filter(|_| letters.len() >= filter.limit as usize).map(|last| last.number);
+        self.answer(LetterPage { letters, next })
+    }
+
+    fn whole_letters(&self, filter: DeadFilter) -> Answering<'_, WholePage> {
+        let letters = self.meant(&filter);
+        let next = letters.last().filter(|_| letters.len() >= filter.limit as usize).map(|last| last.number);
+        self.answer(WholePage { letters, next })
+    }
+
+    fn find(&self, sought: Sought) -> Answering<'_, Located> {
+        let at = |letter: &StoredDeadLetter| FoundAt {
+            consumer: ConsumerName::new(letter.consumer.clone()).unwrap(),
+            tenant: letter.letter.tenant.clone(),
+            receipt: Some(FoundReceipt { processed_at_ms: Some(letter.failed_at_ms) }),
+            letters: vec![summary(letter)],
         };
-        assert!(filter.newest_first, "people want the newest first");
-        let found =
-            self.letters.iter().rev().filter(is_meant).take(filter.limit as usize).map(summary).collect();
-        self.answer(found)
+        let of_id =
+            |letter: &&StoredDeadLetter| letter.letter.message_id.as_deref() == Some(sought.id.as_str());
+        let caused = |entry: &&OutboxEntry| entry.event.causation_id.as_deref() == Some(sought.id.as_str());
+        let found = Found {
+            at: self.letters.iter().filter(of_id).map(at).collect(),
+            events: CausedEvents {
+                events: self.events.iter().filter(caused).cloned().collect(),
+                looked_at_all: false,
+            },
+            traces: vec!["4bf92f3577b34da6a3ce929d0e0e4736".to_owned()],
+            asked: vec![ConsumerName::new("stock").unwrap()],
+        };
+        self.answer(Located { found, all_tenants: sought.tenant.is_some() })
     }
 
     fn dead_groups(&self, _: Option<String>) -> Answering<'_, Vec<DeadGroup>> {

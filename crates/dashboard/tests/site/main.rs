@@ -4,7 +4,10 @@
 
 mod access;
 mod asked;
+mod editing;
+mod exporting;
 mod fake;
+mod finding;
 mod hostile;
 mod openapi;
 mod pages;

@@ -7,7 +7,7 @@ use oncebox_dashboard::{Dashboard, Payloads, Settings};
 use crate::asked::Site;
 use crate::fake::Fake;
 
-const PAGES: [&str; 5] = ["/", "/dead", "/outbox", "/retention", "/health"];
+const PAGES: [&str; 6] = ["/", "/find?id=order-9", "/dead", "/outbox", "/retention", "/health"];
 
 #[tokio::test]
 async fn the_overview_says_what_is_wrong_and_what_was_suppressed() {
@@ -113,7 +113,8 @@ async fn a_database_that_is_away_is_said_and_asked_again() {
 #[tokio::test]
 async fn pages_are_whole_documents_with_labels_and_without_anything_inline() {
     let site = Site::local(Fake::busy());
-    for path in PAGES.into_iter().chain(["/consumers/stock", "/dead/9", "/sign-in"]) {
+    for path in PAGES.into_iter().chain(["/find", "/consumers/stock", "/dead/9", "/dead/9/edit", "/sign-in"])
+    {
         let page = site.get(path).await;
         page.is(200).has("<!DOCTYPE html>").has("<html lang=\"en\">").has("<main");
         page.has_not("style=").has_not("<style").has_not("onclick").has_not("javascript:").has_not("://");
@@ -121,7 +122,8 @@ async fn pages_are_whole_documents_with_labels_and_without_anything_inline() {
         for script in page.text.split("<script").skip(1) {
             assert!(script.starts_with(" type=\"module\" src=\"/assets/live.js\"></script>"), "{path}");
         }
-        let fields = page.text.split("<input").skip(1).filter(|field| {
+        let fields = page.text.replace("<textarea", "<input");
+        let fields = fields.split("<input").skip(1).filter(|field| {
             let field = field.split('>').next().unwrap();
             !field.contains("type=\"hidden\"") && !field.contains("aria-label")
         });
@@ -129,7 +131,8 @@ async fn pages_are_whole_documents_with_labels_and_without_anything_inline() {
             .text
             .split("<label")
             .skip(1)
-            .filter(|label| label.split("</label>").next().unwrap().contains("<input"));
+            .map(|label| label.split("</label>").next().unwrap())
+            .filter(|label| label.contains("<input") || label.contains("<textarea"));
         assert_eq!(fields.count(), labelled.count(), "{path}: every field has a label");
         assert_eq!(page.header("cache-control"), "no-store");
     }

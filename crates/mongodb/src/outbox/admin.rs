@@ -10,6 +10,7 @@ use mongodb::error::Result;
 use oncebox_core::outbox::events_committed;
 use oncebox_core::store::{CausedEvents, EventFilter, EventState, OutboxEntry, StoreResult};
 
+use super::deliveries::short;
 use super::left_behind::free_left_behind;
 use super::waiting::{self, HeldKey, behind};
 use super::{
@@ -148,6 +149,45 @@ async fn retry(tx: &mut MongoTx, filter: &EventFilter) -> Result<u64> {
         retried += change(tx, doc! { "_id": { "$in": numbers(part) } }, set).await?;
     }
     Ok(retried)
+}
+
+/// Gives up events that wait to be published.
+pub(super) async fn park_events(store: &MongoStore, filter: &EventFilter, reason: &str) -> StoreResult<u64> {
+    let parked = rerun(store, || park_once(store, filter, reason)).await?;
+    if parked > 0 {
+        events_committed();
+    }
+    Ok(parked)
+}
+
+async fn park_once(store: &MongoStore, filter: &EventFilter, reason: &str) -> StoreResult<u64> {
+    let doing = "parking events";
+    let mut txn = store.begin_aside().await?;
+    match park_in(&mut txn, filter, reason).await.context(doing) {
+        Ok(parked) => txn.commit_own(doing).await.map(|()| parked),
+        Err(error) => {
+            txn.rollback().await;
+            Err(error)
+        }
+    }
+}
+
+async fn park_in(tx: &mut MongoTx, filter: &EventFilter, reason: &str) -> Result<u64> {
+    let asked = in_state(filter.state);
+    let waits = |state: EventState| {
+        asked(state) && matches!(state, EventState::Pending | EventState::Delayed | EventState::Held)
+    };
+    let found = matching(tx, filter, waits).await?;
+    let seqs: Vec<i64> = found.iter().map(|found| found.seq).collect();
+    let mut parked = 0;
+    for part in seqs.chunks(COMMAND_NUMBERS) {
+        let set = doc! {
+            "state": PARKED, "parked_at": "$$NOW", "held_until": Bson::Null, "error": { "$literal": short(reason) },
+        };
+        parked += change(tx, doc! { "_id": { "$in": numbers(part) } }, set).await?;
+    }
+    waiting::follow(tx, found.into_iter().filter_map(|found| found.key).collect()).await?;
+    Ok(parked)
 }
 
 /// Removes events for good.

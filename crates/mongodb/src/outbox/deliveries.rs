@@ -223,6 +223,6 @@ async fn update<'e>(tx: &mut MongoTx, updates: impl Iterator<Item = (Document, &
 }
 
 /// The beginning of an error.
-fn short(error: &str) -> &str {
+pub(super) fn short(error: &str) -> &str {
     &error[..error.floor_char_boundary(MAX_ERROR_BYTES)]
 }

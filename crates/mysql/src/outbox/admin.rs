@@ -11,6 +11,7 @@ use super::read::{self, event_columns};
 use super::waiting::{self, HeldKey, behind};
 use super::{STATEMENT_NUMBERS, change, events_by_seq, fetch, list};
 use crate::classify::Context;
+use crate::dead::storable_error;
 use crate::quote::{push_bytes, text};
 use crate::store::MysqlStore;
 use crate::time::milliseconds;
@@ -88,6 +89,9 @@ pub(super) async fn events_caused_by(
     Ok(CausedEvents { events, looked_at_all: first.is_none_or(|first| first > after) })
 }
 
+/// Neither published nor given up.
+const WAITS: &str = " AND o.published_at IS NULL AND o.parked_at IS NULL";
+
 /// Parked, or held beyond now and not for its time.
 const STANDS: &str = concat!(
     " AND o.published_at IS NULL AND (o.parked_at IS NOT NULL OR ",
@@ -126,6 +130,28 @@ pub(super) async fn retry_events(store: &MysqlStore, filter: &EventFilter) -> St
         events_committed();
     }
     Ok(retried)
+}
+
+/// Gives up events that wait to be published.
+pub(super) async fn park_events(store: &MysqlStore, filter: &EventFilter, reason: &str) -> StoreResult<u64> {
+    let doing = "parking events";
+    let mut txn = store.begin_aside().await?;
+    let (seqs, keys) = lock(&mut txn, filter, WAITS).await.context(doing)?;
+    let mut parked = 0;
+    for part in seqs.chunks(STATEMENT_NUMBERS) {
+        let sql = format!(
+            "UPDATE {} SET o.parked_at = UTC_TIMESTAMP(6), o.held_until = NULL, o.error = {}",
+            events_by_seq(part),
+            text(storable_error(reason))
+        );
+        parked += change(&mut txn, sql).await.context(doing)?;
+    }
+    waiting::follow(&mut txn, keys).await.context(doing)?;
+    txn.commit_own(doing).await?;
+    if parked > 0 {
+        events_committed();
+    }
+    Ok(parked)
 }
 
 /// Removes events for good.

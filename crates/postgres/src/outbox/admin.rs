@@ -9,6 +9,7 @@ use sqlx::Row;
 use super::left_behind::free_left_behind;
 use super::read::{self, event_columns};
 use crate::classify::Context;
+use crate::dead::storable_error;
 use crate::store::{PgStore, Query};
 use crate::time::milliseconds;
 
@@ -127,6 +128,24 @@ pub(super) async fn retry_events(store: &PgStore, filter: &EventFilter) -> Store
         events_committed();
     }
     Ok(retried)
+}
+
+/// The trigger makes due what waits behind them.
+const PARK: &str = concat!(
+    "UPDATE oncebox_outbox SET parked_at = clock_timestamp(), held_until = NULL, error = $8 \
+     WHERE seq IN (SELECT o.seq ",
+    matching!(),
+    "AND o.parked_at IS NULL AND o.published_at IS NULL ORDER BY o.seq LIMIT $7 FOR UPDATE OF o)"
+);
+
+/// Gives up events that wait to be published.
+pub(super) async fn park_events(store: &PgStore, filter: &EventFilter, reason: &str) -> StoreResult<u64> {
+    let parking = bound(PARK, filter).bind(storable_error(reason));
+    let parked = change(store, parking, "parking events").await?;
+    if parked > 0 {
+        events_committed();
+    }
+    Ok(parked)
 }
 
 const DROP: &str = concat!(

@@ -57,6 +57,24 @@ impl OutboxAdmin for ModelStore {
         .await
     }
 
+    async fn park_events(&self, filter: &EventFilter, reason: &str) -> StoreResult<u64> {
+        self.operation(|inner| {
+            let (now, found) = (inner.db_now_ms(), inner.events(filter));
+            let outbox = &mut inner.db.tables.outbox;
+            let mut parked = 0;
+            for seq in found {
+                let Some(row) = outbox.get_mut(&seq) else { continue };
+                if row.published_ms.is_none() && row.parked_ms.is_none() {
+                    (row.parked_ms, row.held_until_ms, row.error) =
+                        (Some(now), None, Some(reason.to_owned()));
+                    parked += 1;
+                }
+            }
+            Ok(parked)
+        })
+        .await
+    }
+
     async fn drop_events(&self, filter: &EventFilter) -> StoreResult<u64> {
         self.operation(|inner| {
             let found = inner.events(filter);

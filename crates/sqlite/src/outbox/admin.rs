@@ -7,6 +7,7 @@ use oncebox_core::store::{CausedEvents, EventFilter, EventState, OutboxEntry, St
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Sqlite, SqliteConnection};
 
+use super::deliveries::short;
 use super::read::is_held;
 use super::read::{self, columns};
 use super::waiting::{self, behind};
@@ -134,6 +135,33 @@ pub(super) async fn retry_events(store: &SqliteStore, filter: &EventFilter) -> S
     Ok(done.rows_affected())
 }
 
+/// Gives up events that wait to be published.
+pub(super) async fn park_events(store: &SqliteStore, filter: &EventFilter, reason: &str) -> StoreResult<u64> {
+    let doing = "parking events";
+    let mut txn = store.begin().await?;
+    let parked = park_in(&mut txn, filter, reason).await.context(doing)?;
+    txn.commit_own(doing).await?;
+    if parked > 0 {
+        events_committed();
+    }
+    Ok(parked)
+}
+
+const PARK: &str = concat!(
+    "UPDATE oncebox_outbox SET parked_at = ",
+    now!(),
+    ", held_until = NULL, error = ?2
+     WHERE seq IN (SELECT value FROM json_each(?1)) AND published_at IS NULL AND parked_at IS NULL"
+);
+
+async fn park_in(conn: &mut SqliteConnection, filter: &EventFilter, reason: &str) -> sqlx::Result<u64> {
+    let seqs = found(conn, filter).await?;
+    let keys = waiting::keys_with_waiting(conn, &seqs).await?;
+    let done = sqlx::query(PARK).bind(seqs).bind(short(reason)).execute(&mut *conn).await?;
+    waiting::follow(conn, &keys).await?;
+    Ok(done.rows_affected())
+}
+
 /// Removes events for good.
 pub(super) async fn drop_events(store: &SqliteStore, filter: &EventFilter) -> StoreResult<u64> {
     let doing = "dropping events";
@@ -147,11 +175,16 @@ const FIND: &str = "SELECT json_group_array(seq) FROM (SELECT seq FROM oncebox_o
 
 const DROP: &str = "DELETE FROM oncebox_outbox WHERE seq IN (SELECT value FROM json_each(?1))";
 
-async fn drop_in(conn: &mut SqliteConnection, filter: &EventFilter) -> sqlx::Result<u64> {
+/// The numbers of the events that a filter means, as JSON.
+async fn found(conn: &mut SqliteConnection, filter: &EventFilter) -> sqlx::Result<String> {
     let mut query = QueryBuilder::new(FIND);
     push_filter(&mut query, filter);
     query.push(")");
-    let seqs: String = query.build().persistent(false).fetch_one(&mut *conn).await?.try_get(0)?;
+    query.build().persistent(false).fetch_one(&mut *conn).await?.try_get(0)
+}
+
+async fn drop_in(conn: &mut SqliteConnection, filter: &EventFilter) -> sqlx::Result<u64> {
+    let seqs = found(conn, filter).await?;
     let keys = waiting::keys_with_waiting(conn, &seqs).await?;
     let done = sqlx::query(DROP).bind(seqs).execute(&mut *conn).await?;
     waiting::follow(conn, &keys).await?;

@@ -104,7 +104,7 @@ fn park(event: &ParkedEvent) -> Value {
 }
 
 /// The beginning of an error. NUL would end the text in SQLite's functions.
-fn short(error: &str) -> String {
+pub(super) fn short(error: &str) -> String {
     let cut = error.floor_char_boundary(MAX_ERROR_BYTES);
     error[..cut].replace('\0', " ")
 }

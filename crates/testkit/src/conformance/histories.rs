@@ -58,10 +58,11 @@ pub async fn a_random_history_keeps_the_order<T: Subject>() -> Verdict {
 
 impl<T: Subject> History<T> {
     async fn step(&mut self) -> Result<&'static str, BoxError> {
-        match self.dice.below(8) {
+        match self.dice.below(9) {
             0..=2 => self.emit().await.map(|()| "events were written"),
             3..=5 => self.relay().await.map(|()| "deliveries were recorded"),
             6 => self.retry().await.map(|()| "an event was retried"),
+            7 => self.give_up().await.map(|()| "an operator parked an event"),
             _ => self.discard().await.map(|()| "an event was dropped"),
         }
     }
@@ -133,6 +134,17 @@ impl<T: Subject> History<T> {
             if was_parked || open.contains_key(&seq) {
                 open.insert(seq, Wait::Not);
             }
+        }
+        Ok(())
+    }
+
+    async fn give_up(&mut self) -> Verdict {
+        let Some(filter) = self.some_event().await? else { return Ok(()) };
+        if self.r.store.park_events(&filter, "enough").await? > 0 {
+            for open in self.open.values_mut() {
+                open.retain(|seq, _| !filter.seqs.contains(seq));
+            }
+            self.parked.extend(&filter.seqs);
         }
         Ok(())
     }

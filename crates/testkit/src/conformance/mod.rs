@@ -162,6 +162,8 @@ macro_rules! conformance {
             a_parked_event_holds_back_nobody
             a_held_event_can_be_parked
             a_parked_event_can_be_retried
+            an_operator_parks_what_waits
+            what_an_operator_has_parked_is_published_if_it_was_under_way
             events_can_be_dropped
             deliveries_are_recorded_as_a_whole
             a_held_event_holds_back_its_key

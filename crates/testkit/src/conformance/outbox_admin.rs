@@ -56,6 +56,62 @@ pub async fn events_are_found_by_filter<T: Subject>() -> Verdict {
     Ok(())
 }
 
+/// Only what waits to be published is parked, with the reason; what is behind it goes on, and a retry brings it back in its place.
+pub async fn an_operator_parks_what_waits<T: Subject>() -> Verdict {
+    let r = Relaying::<T>::start().await?;
+    r.emit(&[
+        event("orders", "a", "pending"),
+        event("orders", "a", "next"),
+        event("orders", "b", "failed"),
+        event("orders", "b", "behind"),
+        event("orders", "c", "parked"),
+        event("orders", "d", "published"),
+        event("orders", "e", "other"),
+    ])
+    .await?;
+    r.fail_with_follower("failed", "behind", HOUR).await?;
+    r.park("parked").await?;
+    r.publish(&["published"], true).await?;
+    let seqs = r.seqs(&["pending", "failed", "parked", "published"]).await?;
+    let these = EventFilter { seqs, ..every() };
+    let held = EventFilter { state: Some(EventState::Held), ..these.clone() };
+    assert_eq!(r.store.park_events(&held, "no such\u{0}customer ü").await?, 1);
+    assert_eq!(r.store.park_events(&these, "wrong address").await?, 1, "the others do not wait any more");
+    assert_eq!(r.store.park_events(&these, "once more").await?, 0);
+    let failed = r.entry("failed").await?;
+    assert_eq!((failed.state, failed.event.attempts), (EventState::Parked, 1), "it was not tried again");
+    assert!(failed.error.is_some_and(|why| why.starts_with("no such") && why.ends_with("customer ü")));
+    let pending = r.entry("pending").await?;
+    assert_eq!((pending.state, pending.event.attempts), (EventState::Parked, 0));
+    assert_eq!(pending.error.as_deref(), Some("wrong address"));
+    assert!(pending.state_at_ms.is_some());
+    assert_eq!(r.entry("parked").await?.error.as_deref(), Some("too large"));
+    assert_eq!(r.entry("published").await?.state, EventState::Published);
+    let mut next = r.next_texts("orders").await?;
+    next.sort();
+    assert_eq!(next, ["behind", "next", "other"]);
+
+    assert_eq!(r.store.retry_events(&EventFilter { key: Some(b"a".to_vec()), ..every() }).await?, 1);
+    let of_a = r.next("orders").await?.into_iter().filter(|event| event.key.as_deref() == Some(b"a"));
+    assert_eq!(of_a.map(|event| text_of(&event)).collect::<Vec<_>>(), ["pending", "next"]);
+    Ok(())
+}
+
+/// A relay that had the event in its hands says what became of it: a confirmed one is gone, and a failed one stays parked.
+pub async fn what_an_operator_has_parked_is_published_if_it_was_under_way<T: Subject>() -> Verdict {
+    let r = Relaying::<T>::start().await?;
+    r.emit(&[event("orders", "a", "fails"), event("orders", "b", "arrives")]).await?;
+    assert_eq!(r.next("orders").await?.len(), 2);
+    assert_eq!(r.store.park_events(&every(), "enough").await?, 2);
+    r.fail("fails", HOUR).await?;
+    r.publish(&["arrives"], false).await?;
+    let left = r.entries().await?;
+    assert_eq!(left.len(), 1);
+    assert_eq!((left[0].state, left[0].error.as_deref()), (EventState::Parked, Some("enough")));
+    assert!(r.next("orders").await?.is_empty());
+    Ok(())
+}
+
 /// Pages go by place, so that events that come or go in between move no page.
 pub async fn events_come_in_pages<T: Subject>() -> Verdict {
     let r = Relaying::<T>::start().await?;

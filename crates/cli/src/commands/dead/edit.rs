@@ -43,11 +43,14 @@ pub(super) async fn edit<S: ConfiguredStore>(
 
 fn changed(stored: &StoredDeadLetter, asked: &DeadEdit) -> Result<LetterContent, Failure> {
     let mut content = LetterContent::of(&stored.letter.record);
-    let only_headers = !asked.headers.is_empty() || !asked.removed_headers.is_empty();
+    let others = asked.key.is_some() || !asked.headers.is_empty() || !asked.removed_headers.is_empty();
     match &asked.payload {
         Some(file) => content.payload = Some(read(file)?),
-        None if only_headers => {}
+        None if others => {}
         None => content.payload = Some(in_editor(stored.number, content.payload.as_deref())?),
+    }
+    if let Some(key) = &asked.key {
+        content.key = Some(Bytes::from(key.clone()));
     }
     content.headers = headers(&content.headers, asked);
     Ok(content)
@@ -95,7 +98,7 @@ fn in_editor(number: i64, payload: Option<&[u8]>) -> Result<Bytes, Failure> {
     let usage = |text: &str| Failure { exit: Exit::Usage, text: text.to_owned() };
     let named = |name: &str| std::env::var_os(name).filter(|editor| !editor.is_empty());
     let editor: OsString = named("VISUAL").or_else(|| named("EDITOR")).ok_or_else(|| {
-        usage("no editor is named by $VISUAL or $EDITOR: use --payload FILE, --header or --remove-header")
+        usage("no editor is named by $VISUAL or $EDITOR: use --payload FILE, --key, --header or --remove-header")
     })?;
     let mut file = tempfile::Builder::new().prefix(&format!("oncebox-dead-{number}-")).tempfile()?;
     file.write_all(payload.unwrap_or_default())?;
@@ -131,6 +134,7 @@ mod tests {
         DeadEdit {
             number: 1,
             payload: None,
+            key: None,
             headers: set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             removed_headers: removed.iter().map(|name| (*name).to_owned()).collect(),
             output: OutputArg { output: Output::Table },

@@ -101,7 +101,7 @@ fn without_half_a_character(key: &[u8]) -> &[u8] {
     }
 }
 
-fn as_json(stored: &StoredDeadLetter) -> Value {
+pub(super) fn as_json(stored: &StoredDeadLetter) -> Value {
     let letter = &stored.letter;
     let record = &letter.record;
     let mut json = json!({

@@ -46,6 +46,8 @@ fn a_dashboard_that_others_can_reach_wants_a_sign_in() {
         (remote, "http.auth", "nobody has to sign in"),
         ("allow_remote = true", "http.auth", "nobody has to sign in"),
         ("payloads = \"show\"", "http.payloads", "mask"),
+        ("trace_url = \"https://jaeger.example\"", "http.trace_url", "{trace}"),
+        ("trace_url = \"javascript:{trace}\"", "http.trace_url", "{trace}"),
         ("[http.auth]", "http.auth", "nobody can sign in"),
         ("auth.act = []", "http.auth", "nobody can sign in"),
         ("auth.act = [\"short\"]", "http.auth.act[0]", "can be guessed"),

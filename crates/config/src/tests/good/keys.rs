@@ -51,6 +51,7 @@ fn every_key() {
         listen = "0.0.0.0:80"
         allow_remote = true
         payloads = "hide"
+        trace_url = "https://jaeger.example/trace/{trace}"
         [http.auth]
         read = ["read-read-read-read"]
         act = ["act-act-act-act-act"]
