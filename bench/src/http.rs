@@ -1,7 +1,7 @@
 //! Requests that change the database: the daemon against a handler written by hand, with many senders and with one.
 
 mod by_hand;
-mod load;
+pub(crate) mod load;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::server::{self, Postgres, Server};
 use load::Load;
 
 /// Where requests go to.
-const PATH: &str = "/in/stock";
+pub(crate) const PATH: &str = "/in/stock";
 /// The header with the id.
-const ID: &str = "idempotency-key";
+pub(crate) const ID: &str = "idempotency-key";
 /// How many senders there are at once.
 const SENDERS: [usize; 2] = [1, 64];
 /// How long a contestant may take to start.

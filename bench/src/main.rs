@@ -3,6 +3,7 @@
 
 mod by_hand;
 mod contestant;
+mod dashboard;
 mod feed;
 mod hot_rows;
 mod http;
@@ -38,6 +39,8 @@ enum Command {
     Neighbours(neighbours::Neighbours),
     /// Send requests to the daemon and to a handler written by hand.
     Http(http::Http),
+    /// Ask the dashboard over a database full of dead letters and receipts, and see what that costs others.
+    Dashboard(dashboard::Dashboard),
     /// A contestant: one transaction per request, written by hand.
     HttpByHand(http::Job),
     /// A contestant: one transaction per message, written by hand.
@@ -58,6 +61,7 @@ async fn main() -> anyhow::Result<()> {
         Command::HotRows(args) => hot_rows::run(args).await,
         Command::Neighbours(args) => neighbours::run(args).await,
         Command::Http(args) => http::run(args).await,
+        Command::Dashboard(args) => dashboard::run(args).await,
         Command::HttpByHand(job) => http::run_by_hand(job).await,
         Command::ByHand(job) => by_hand::run(job).await,
         Command::RustHandler(job) => rust_handler::run(job).await,

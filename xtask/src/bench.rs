@@ -40,6 +40,8 @@ enum Part {
     Neighbours,
     /// The relay against a bare producer.
     Relay,
+    /// The dashboard over a PostgreSQL full of dead letters and receipts. Only if it is named: to fill it takes minutes and 5 GB.
+    Dashboard,
 }
 
 /// Where the inbox is compared.
@@ -51,7 +53,7 @@ const SERVERS: [(Part, Service); 4] = [
 ];
 
 /// What each part needs.
-const NEEDS: [(Part, &[Service]); 9] = [
+const NEEDS: [(Part, &[Service]); 10] = [
     (Part::Inbox, &[Service::Kafka, Service::Postgres]),
     (Part::Mariadb, &[Service::Kafka, Service::Mariadb]),
     (Part::Mysql, &[Service::Kafka, Service::Mysql]),
@@ -61,6 +63,7 @@ const NEEDS: [(Part, &[Service]); 9] = [
     (Part::HotRows, &[Service::Kafka, Service::Postgres]),
     (Part::Neighbours, &[Service::Kafka, Service::Postgres]),
     (Part::Relay, &[Service::Kafka, Service::Postgres]),
+    (Part::Dashboard, &[Service::Postgres]),
 ];
 
 /// Round trips between process and database that are compared, in microseconds.
@@ -75,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("the benchmark does not build");
     }
     let built = cargo::target_dir().join("release");
-    let wanted = |part: Part| args.part.is_none_or(|one| one == part);
+    let wanted = |part: Part| args.part.map_or(part != Part::Dashboard, |one| one == part);
     let needed: Vec<Service> = Service::ALL
         .into_iter()
         .filter(|service| NEEDS.iter().any(|(part, needed)| wanted(*part) && needed.contains(service)))
@@ -133,6 +136,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(Part::Relay) {
         benchmark(&[OsStr::new("relay")], extra(Part::Relay))?;
+    }
+    if wanted(Part::Dashboard) {
+        let dashboard = [OsStr::new("dashboard"), OsStr::new("--daemon"), daemon.as_os_str()];
+        benchmark(&dashboard, extra(Part::Dashboard))?;
     }
     Ok(())
 }

@@ -29,6 +29,8 @@ pub(crate) struct Logs {
     /// By consumer.
     groups: HashMap<String, Group>,
     errors: Vec<String>,
+    /// Why it is not known who reads them.
+    no_groups: Option<String>,
 }
 
 impl Logs {
@@ -65,6 +67,13 @@ impl Logs {
         (!self.errors.is_empty()).then(|| self.errors.join("; "))
     }
 
+    /// What is not known, and why.
+    pub(crate) fn unknown(&self) -> Option<String> {
+        let nothing = || self.error().map(|error| format!("lag and owners are not known: {error}"));
+        let groups = self.no_groups.as_ref();
+        nothing().or_else(|| groups.map(|why| format!("who reads which partition is not known: {why}")))
+    }
+
     fn watermarks(&self, position: &PositionStatus) -> Option<&Watermarks> {
         self.watermarks.get(&(position.consumer.clone(), position.topic.clone(), position.partition))
     }
@@ -77,7 +86,7 @@ pub(crate) async fn logs_and_groups(config: &Config, positions: &[PositionStatus
     if logs.errors.is_empty()
         && let Err(failure) = ask_groups(config, &mut logs).await
     {
-        logs.errors.push(failure.text);
+        logs.no_groups = Some(failure.text);
     }
     logs
 }

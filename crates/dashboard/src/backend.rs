@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use oncebox_core::monitor::{LoopReport, Tallied};
 use oncebox_core::names::{ConsumerName, MessageId, Tenant};
-use oncebox_core::operate::{Found, LetterPage, WholePage};
+use oncebox_core::operate::{EventPage, Found, LetterPage, WholePage};
 use oncebox_core::store::{
-    AuditEntry, AuditFilter, DeadFilter, DeadGroup, EventFilter, Finding, OutboxEntry, Pause, StoreStatus,
+    AuditEntry, AuditFilter, DeadFilter, DeadGroup, EventFilter, Finding, Pause, StoreStatus,
     StoredDeadLetter,
 };
 use tokio_util::sync::CancellationToken;
@@ -52,7 +52,7 @@ pub trait Backend: Send + Sync + 'static {
     /// What `oncebox check` finds in the database.
     fn checks(&self) -> Answering<'_, Vec<Finding>>;
 
-    /// The newest dead letters by filter, without their payloads.
+    /// The newest dead letters by filter, without their payloads, as far as was looked.
     fn dead_letters(&self, filter: DeadFilter) -> Answering<'_, LetterPage>;
 
     /// The newest dead letters by filter, whole.
@@ -70,8 +70,8 @@ pub trait Backend: Send + Sync + 'static {
     /// One dead letter, whole.
     fn dead_letter(&self, number: i64) -> Answering<'_, Option<StoredDeadLetter>>;
 
-    /// Events of the outbox by filter.
-    fn events(&self, filter: EventFilter) -> Answering<'_, Vec<OutboxEntry>>;
+    /// The oldest events of the outbox by filter, as far as was looked.
+    fn events(&self, filter: EventFilter) -> Answering<'_, EventPage>;
 
     /// Does something, and says what became of it. Once begun it goes on to its end, whether somebody waits for it or not.
     fn act(&self, action: Action, task: Task) -> Answering<'static, Outcome>;

@@ -14,7 +14,7 @@ const MAX_CONSUMERS: usize = 200;
 /// Rates are those of the last minute.
 const RATE_OVER_MS: i64 = 60_000;
 /// Charts begin with so much, until there is more.
-const SHORTEST_MS: i64 = 10 * 60_000;
+const SHORTEST_MS: i64 = 60_000;
 
 /// The counters of a consumer at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -141,15 +141,39 @@ pub(crate) fn plain(text: impl AsRef<str>) -> Markup {
     html! { (text) }
 }
 
-/// A table that scrolls by itself where there is no room for it.
+/// Columns of numbers. What stands above them is on the right, as they are.
+const OF_NUMBERS: [&str; 12] = [
+    "Applied",
+    "Duplicates",
+    "Epoch",
+    "Keys",
+    "Keys held back",
+    "Lag",
+    "Letters",
+    "Oldest",
+    "Position",
+    "Shard",
+    "Tries",
+    "Without success for",
+];
+
+/// A table that scrolls by itself where there is no room for it. Its section is the landmark, not the table.
 pub(crate) fn table(label: &str, head: &[&str], rows: Vec<Markup>) -> Markup {
     html! {
-        div.scroll role="region" aria-label=(label) tabindex="0" {
+        div.scroll role="group" aria-label=(label) tabindex="0" {
             table {
-                thead { tr { @for name in head { th scope="col" { (name) } } } }
+                thead { tr { @for name in head { (heading(name)) } } }
                 tbody { @for row in rows { (row) } }
             }
         }
+    }
+}
+
+fn heading(name: &str) -> Markup {
+    html! {
+        @if name.is_empty() { td {} }
+        @else if OF_NUMBERS.contains(&name) { th.number scope="col" { (name) } }
+        @else { th scope="col" { (name) } }
     }
 }
 

@@ -157,11 +157,17 @@ impl DeadLetters for PgStore {
     }
 
     async fn dead_letters(&self, filter: &DeadFilter) -> StoreResult<Vec<DeadSummary>> {
-        const LIST: &str =
-            concat!("SELECT ", summary_columns!(), " ", matching!(), " ORDER BY number LIMIT $13");
-        const NEWEST: &str =
-            concat!("SELECT ", summary_columns!(), " ", matching!(), " ORDER BY number DESC LIMIT $13");
-        let list = if filter.newest_first { NEWEST } else { LIST };
+        macro_rules! ordered {
+            ($order:literal) => {
+                concat!("SELECT ", summary_columns!(), " ", matching!(), " ORDER BY ", $order, " LIMIT $13")
+            };
+        }
+        let list = match (filter.group.is_some(), filter.newest_first) {
+            (false, false) => ordered!("number"),
+            (false, true) => ordered!("number DESC"),
+            (true, false) => ordered!("error_group, number"),
+            (true, true) => ordered!("error_group DESC, number DESC"),
+        };
         let doing = "reading dead letters";
         self.patiently(doing, async {
             let mut txn = self.begin_aside().await?;
@@ -185,15 +191,22 @@ impl DeadLetters for PgStore {
     }
 
     async fn drop_dead(&self, filter: &DeadFilter) -> StoreResult<u64> {
-        const DROP: &str = concat!(
-            "DELETE FROM oncebox_dead WHERE number IN (SELECT number ",
-            matching!(),
-            " ORDER BY number LIMIT $13 FOR UPDATE)"
-        );
+        macro_rules! ordered {
+            ($order:literal) => {
+                concat!(
+                    "DELETE FROM oncebox_dead WHERE number IN (SELECT number ",
+                    matching!(),
+                    " ORDER BY ",
+                    $order,
+                    " LIMIT $13 FOR UPDATE)"
+                )
+            };
+        }
+        let drop = if filter.group.is_some() { ordered!("error_group, number") } else { ordered!("number") };
         let doing = "dropping dead letters";
         self.patiently(doing, async {
             let mut txn = self.begin_aside().await?;
-            let done = bound(DROP, filter).execute(&mut *txn).await.context(doing)?;
+            let done = bound(drop, filter).execute(&mut *txn).await.context(doing)?;
             txn.commit_own(doing).await?;
             Ok(done.rows_affected())
         })

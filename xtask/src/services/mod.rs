@@ -1,6 +1,7 @@
 //! Real servers on loopback, each run with its own ports and data.
 
 mod account;
+mod axe;
 mod browser;
 mod debian_unstable;
 mod given;
@@ -189,6 +190,7 @@ impl Services {
         // Who wants everything tests the dashboard, too.
         if Service::ALL.iter().all(|service| wanted.contains(service)) {
             programs.push((browser::VARIABLE, browser::driver().context("no browser for the tests")?));
+            programs.push((axe::VARIABLE, axe::script().context("no accessibility engine for the tests")?));
         }
         if wanted.contains(&Service::Rabbitmq) {
             let server = rabbitmq::program().context("no rabbitmq-server for the tests")?;

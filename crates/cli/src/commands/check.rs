@@ -92,10 +92,11 @@ impl WithStore for CheckStore<'_> {
 }
 
 fn valid(handler: &HandlerConfig) -> String {
-    match handler {
-        HandlerConfig::Sql(handler) => format!("{} statements are valid", handler.steps().len()),
-        HandlerConfig::Operations(operations) => format!("{} operations are valid", operations.list().len()),
-    }
+    let (count, what) = match handler {
+        HandlerConfig::Sql(handler) => (handler.steps().len(), "statement"),
+        HandlerConfig::Operations(operations) => (operations.list().len(), "operation"),
+    };
+    if count == 1 { format!("1 {what} is valid") } else { format!("{count} {what}s are valid") }
 }
 
 /// What is allowed and yet often a mistake.

@@ -85,8 +85,8 @@ fn filter(selection: &OutboxSelection) -> EventFilter {
         state: None,
         topic: selection.topic.clone(),
         key: selection.key.clone().map(String::into_bytes),
-        after: 0,
         limit: PAGE_ROWS,
+        ..EventFilter::default()
     }
 }
 

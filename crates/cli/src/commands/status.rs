@@ -161,13 +161,13 @@ fn as_json(status: &StoreStatus, paused: &[Pause], logs: &Logs) -> Value {
         "positions": positions,
         "receipts_estimate": status.receipts_estimate,
         "outbox": outbox::as_json(&status.outbox),
-        "kafka_error": logs.error(),
+        "kafka_error": logs.unknown(),
     })
 }
 
 fn as_text(status: &StoreStatus, paused: &[Pause], logs: &Logs) -> String {
-    if let Some(error) = logs.error() {
-        output::note(&format!("lag and owners are not known: {}", printable(&error)));
+    if let Some(unknown) = logs.unknown() {
+        output::note(&printable(&unknown));
     }
     let consumers = status.consumers.iter().map(|c| {
         let mine = || status.positions.iter().filter(|p| p.consumer == c.consumer);

@@ -8,10 +8,10 @@ use oncebox_config::{Config, SourceConfig};
 use oncebox_core::clock::Clock;
 use oncebox_core::inbox::OnFailure;
 use oncebox_core::metrics::COUNT_CAP;
-use oncebox_core::operate::{LetterPage, WholePage, find, page, whole_page};
+use oncebox_core::operate::{EventPage, LetterPage, WholePage, event_page, find, page, whole_page};
 use oncebox_core::store::{
-    AuditEntry, AuditFilter, DeadFilter, DeadGroup, EventFilter, Finding, OutboxEntry, StoreError,
-    StoreStatus, StoredDeadLetter,
+    AuditEntry, AuditFilter, DeadFilter, DeadGroup, EventFilter, Finding, StoreError, StoreStatus,
+    StoredDeadLetter,
 };
 use oncebox_dashboard::{
     Action, Answering, Backend, Configured, Located, Look, Outcome, Place, Seen, Sought, Task, TopicKeeps,
@@ -32,8 +32,10 @@ const ASK_RUNNING: Duration = Duration::from_secs(60);
 /// So many groups of dead letters are shown, and so many letters of each are counted.
 const MAX_GROUPS: u32 = 100;
 const GROUP_COUNT_CAP: u64 = 1_000;
-/// So long somebody waits for a page of letters that are hard to find; the next page goes on from there.
-const PAGE_PATIENCE: Duration = Duration::from_secs(2);
+/// So long letters and events are looked for that no index finds; the next page goes on.
+const SEARCH_LIMIT: Duration = Duration::from_millis(100);
+/// A part of an export may take longer: it has more to carry.
+const EXPORT_LIMIT: Duration = Duration::from_secs(2);
 /// The checks are not cheap.
 const CHECKS_FRESH: Duration = Duration::from_secs(30);
 
@@ -57,7 +59,7 @@ impl<S: ConfiguredStore> StoreBackend<S> {
         let every = if self.process.is_some() { ASK_RUNNING } else { ASK_LOOKING };
         let (logs, keeps) = self.outside.last(&self.config, &status.positions, every);
         let mut notes: Vec<String> =
-            logs.error().map(|error| format!("Lag and owners are not known: {error}")).into_iter().collect();
+            logs.unknown().map(|unknown| format!("From the broker: {unknown}")).into_iter().collect();
         notes.extend(old_transactions::finding(&self.store, &self.config.store).await?.map(|old| old.detail));
         let mut look = Look {
             at_ms: Clock::system().now_ms(),
@@ -159,11 +161,11 @@ impl<S: ConfiguredStore> Backend for StoreBackend<S> {
     }
 
     fn dead_letters(&self, filter: DeadFilter) -> Answering<'_, LetterPage> {
-        Box::pin(async move { page(&self.store, &filter, PAGE_PATIENCE).await.map_err(store_trouble) })
+        Box::pin(async move { page(&self.store, &filter, SEARCH_LIMIT).await.map_err(store_trouble) })
     }
 
     fn whole_letters(&self, filter: DeadFilter) -> Answering<'_, WholePage> {
-        Box::pin(async move { whole_page(&self.store, &filter, PAGE_PATIENCE).await.map_err(store_trouble) })
+        Box::pin(async move { whole_page(&self.store, &filter, EXPORT_LIMIT).await.map_err(store_trouble) })
     }
 
     fn find(&self, sought: Sought) -> Answering<'_, Located> {
@@ -193,8 +195,8 @@ impl<S: ConfiguredStore> Backend for StoreBackend<S> {
         Box::pin(async move { self.store.dead_letter(number).await.map_err(store_trouble) })
     }
 
-    fn events(&self, filter: EventFilter) -> Answering<'_, Vec<OutboxEntry>> {
-        Box::pin(async move { self.store.events(&filter).await.map_err(store_trouble) })
+    fn events(&self, filter: EventFilter) -> Answering<'_, EventPage> {
+        Box::pin(async move { event_page(&self.store, &filter, SEARCH_LIMIT).await.map_err(store_trouble) })
     }
 
     fn act(&self, action: Action, task: Task) -> Answering<'static, Outcome> {

@@ -29,12 +29,14 @@ struct State {
     logs: Arc<Logs>,
     keeps: Arc<Keeps>,
     asked: Option<Instant>,
+    /// How many positions it was asked about.
+    asked_about: usize,
     asked_keeps: Option<Instant>,
     is_asking: bool,
 }
 
 impl Outside {
-    /// What was answered last. Asks again, for next time, if that is longer ago than `every`.
+    /// What was answered last. Asks again, for next time, if that is longer ago than `every`, or there are other positions.
     pub(super) fn last(
         &self,
         config: &Arc<Config>,
@@ -42,10 +44,12 @@ impl Outside {
         every: Duration,
     ) -> (Arc<Logs>, Arc<Keeps>) {
         let mut state = self.lock();
-        let is_due = state.asked.is_none_or(|asked| asked.elapsed() >= every);
+        let is_due =
+            state.asked.is_none_or(|asked| asked.elapsed() >= every) || state.asked_about != positions.len();
         let has_kafka = config.inboxes.iter().any(|inbox| inbox.source.kafka().is_some());
         if has_kafka && is_due && !state.is_asking {
             state.is_asking = true;
+            state.asked_about = positions.len();
             let wants_keeps = state.asked_keeps.is_none_or(|asked| asked.elapsed() >= KEEPS_EVERY);
             tokio::spawn(self.clone().ask(Arc::clone(config), positions.to_vec(), wants_keeps));
         }

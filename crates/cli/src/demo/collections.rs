@@ -12,13 +12,15 @@ use crate::exit::{Exit, Failure};
 const STOCK: &str = "oncebox_demo_stock";
 const LEDGER: &str = "oncebox_demo_ledger";
 /// Where oncebox keeps what belongs to a consumer.
-const OF_CONSUMERS: [&str; 6] = [
+const OF_CONSUMERS: [&str; 8] = [
     "oncebox_position",
     "oncebox_position_lane",
     "oncebox_inbox",
     "oncebox_dead",
     "oncebox_attempt",
     "oncebox_horizon",
+    "oncebox_paused",
+    "oncebox_replayed",
 ];
 
 /// How long a transaction is waited for before somebody looks whose it is.
@@ -66,18 +68,21 @@ impl Collections {
         Ok(())
     }
 
-    /// An article counts what came too late: its updates follow each other, and each sees the one before.
+    /// An article counts what came too late: its updates follow each other, and each sees the one before. A message that was put
+    /// right has no place in the order.
     pub(crate) fn steps() -> [String; 2] {
-        let late = r#"{ "$add" = ["$late", { "$cond" = [{ "$lt" = [":payload.seq", "$seq"] }, 1, 0] }] }"#;
+        let is_late =
+            r#"{ "$and" = [{ "$gte" = [":payload.seq", 0] }, { "$lt" = [":payload.seq", "$seq"] }] }"#;
+        let late = format!(r#"{{ "$add" = ["$late", {{ "$cond" = [{is_late}, 1, 0] }}] }}"#);
         let with = format!(
-            r#"[{{ "$set" = {{ on_hand = {{ "$subtract" = ["$on_hand", ":payload.qty"] }}, late = {late}, seq = ":payload.seq" }} }}]"#
+            r#"[{{ "$set" = {{ on_hand = {{ "$subtract" = ["$on_hand", ":payload.qty"] }}, late = {late}, seq = {{ "$max" = ["$seq", ":payload.seq"] }} }} }}]"#
         );
         [
             format!(
                 r#"{{ update = "{STOCK}", filter = {{ _id = ":payload.sku" }}, with = {with}, rows = 1 }}"#
             ),
             format!(
-                r#"{{ insert = "{LEDGER}", document = {{ message_id = ":id", sku = ":payload.sku", qty = ":payload.qty" }} }}"#
+                r#"{{ insert = "{LEDGER}", document = {{ message_id = ":id", sku = ":payload.sku", qty = ":payload.qty", seq = ":payload.seq" }} }}"#
             ),
         ]
     }
@@ -96,6 +101,15 @@ impl Collections {
 
     pub(crate) async fn stock_left(&self) -> Result<i64, Failure> {
         self.number(STOCK, vec![sum("$on_hand")]).await
+    }
+
+    pub(crate) async fn taken_by_mended(&self) -> Result<i64, Failure> {
+        self.number(LEDGER, vec![doc! { "$match": { "seq": { "$lt": 0 } } }, sum("$qty")]).await
+    }
+
+    pub(crate) async fn dead_letters(&self) -> Result<i64, Failure> {
+        self.number("oncebox_dead", vec![doc! { "$match": { "consumer": CONSUMER } }, doc! { "$count": "n" }])
+            .await
     }
 
     pub(crate) async fn read_up_to(&self) -> Result<i64, Failure> {

@@ -90,6 +90,11 @@ impl Courier {
         }
     }
 
+    /// Whether a message that is rejected becomes a dead letter. Who sends a request hears of it instead.
+    pub(crate) fn parks(&self) -> bool {
+        matches!(self, Self::Kafka(_) | Self::Rabbitmq(_))
+    }
+
     /// How long nothing must have moved before it is worth looking whether all that has arrived is settled.
     pub(crate) fn quiet(&self) -> Duration {
         match self {

@@ -96,6 +96,16 @@ impl Database {
         Ok(i64::from(SKUS) * INITIAL_STOCK - ask!(self, stock_left)?)
     }
 
+    /// How much of that was taken by messages that had a mistake, and were put right.
+    pub(crate) async fn taken_by_mended(&self) -> Result<i64, Failure> {
+        ask!(self, taken_by_mended)
+    }
+
+    /// Messages that were given up.
+    pub(crate) async fn dead_letters(&self) -> Result<i64, Failure> {
+        ask!(self, dead_letters)
+    }
+
     /// How many records of the topic are settled.
     pub(crate) async fn read_up_to(&self) -> Result<i64, Failure> {
         ask!(self, read_up_to)

@@ -93,7 +93,7 @@ impl Carrier for Senders {
     fn carry(&mut self, order: &Order) -> Result<(), String> {
         let sender = &self.senders[order.sku() as usize % self.senders.len()];
         let gone = |_| "a sender has given up".to_owned();
-        sender.blocking_send((order.id(), order.payload())).map_err(gone)
+        sender.blocking_send((order.id().to_owned(), order.payload())).map_err(gone)
     }
 
     fn flush(&mut self) -> Result<(), String> {

@@ -167,7 +167,7 @@ impl Carrier for ToTopics {
         let mut record = BaseRecord::to(topic)
             .key(&key)
             .payload(&payload)
-            .headers(OwnedHeaders::new().insert(Header { key: "event_id", value: Some(&id) }));
+            .headers(OwnedHeaders::new().insert(Header { key: "event_id", value: Some(id) }));
         while let Err((error, same)) = self.producer.send(record) {
             if error != KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) {
                 return Err(error.to_string());

@@ -31,14 +31,16 @@ use crate::output;
 use consumers::Consumers;
 use courier::Courier;
 use dashboard::Open;
-use database::Database;
-use producer::Producer;
+use database::{Database, SKUS};
+use producer::{Plan, Producer};
 use verdict::Verdict;
 
 /// The consumer's name in the demo.
 const CONSUMER: &str = "oncebox-demo";
 /// How many consumer processes share the partitions.
 const PROCESSES: usize = 2;
+/// How many messages name an article that does not exist, if somebody looks: he should have something to put right.
+const MISTAKEN: u32 = 5;
 /// Give up when nothing has moved for this long.
 const STANDSTILL_LIMIT: Duration = Duration::from_secs(45);
 
@@ -102,7 +104,8 @@ impl Stage<'_> {
         if let Some(open) = &open {
             output::note(&format!("the dashboard is at {}", open.url));
         }
-        let producer = Producer::start(courier.carrier().await?, args.messages);
+        let mistaken = if args.open && courier.parks() { MISTAKEN } else { 0 };
+        let producer = Producer::start(courier.carrier().await?, Plan { messages: args.messages, mistaken });
         let bar = output::bar(u64::from(args.messages), "{bar:40.green} {pos}/{len} effects  {msg}");
         let driven = interrupt.or(drive(args, self, &producer, &mut consumers, &bar)).await;
         bar.finish_and_clear();
@@ -132,6 +135,9 @@ impl Stage<'_> {
         interrupt: &mut Interrupt,
     ) -> Result<(Verdict, bool), Failure> {
         verdict.print(output)?;
+        if verdict.parked() > 0 {
+            output::note(&what_to_try(&open.url, verdict.parked()));
+        }
         output::note(&format!("the dashboard stays at {} until Ctrl-C", open.url));
         interrupt.wait().await;
         Ok((verdict, true))
@@ -141,6 +147,16 @@ impl Stage<'_> {
         self.courier.tidy().await;
         self.database.clean_up().await
     }
+}
+
+/// For somebody who has never seen a dashboard of ours.
+fn what_to_try(url: &str, parked: i64) -> String {
+    let last = SKUS - 1;
+    format!(
+        "\n{parked} messages name an article that does not exist. The handler has rejected them, so they wait as dead letters, and held up \
+         nobody.\nPut one right: open {url}dead, choose a letter, edit its sku to one that exists (sku-0 to sku-{last}), and replay \
+         it.\n"
+    )
 }
 
 /// How it ended.

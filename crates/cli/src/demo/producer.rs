@@ -1,4 +1,5 @@
-//! Produces every message once, and about one in five a second time: at once, or a while later, as relays do.
+//! Produces every message once, and about one in five a second time: at once, or a while later, as relays do. Some may have a mistake
+//! in them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -23,17 +24,38 @@ struct State {
 
 pub(crate) struct Producer {
     state: Arc<State>,
-    pub(crate) unique: u32,
+    pub(crate) plan: Plan,
+}
+
+/// What is to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// Different messages that can be applied.
+    pub(crate) messages: u32,
+    /// Messages among them that name an article which does not exist.
+    pub(crate) mistaken: u32,
 }
 
 /// One message of the demo.
 pub(crate) struct Order {
-    number: u32,
+    id: String,
     sku: u32,
     quantity: i64,
+    /// Its place among those of its article; below zero, it has none.
+    seq: i64,
 }
 
 impl Order {
+    fn new(number: u32) -> Self {
+        let quantity = i64::from(number % 3 + 1);
+        Self { id: format!("order-{number}"), sku: number % SKUS, quantity, seq: i64::from(number) }
+    }
+
+    /// One for an article that there is not. Whoever puts it right does so when he likes, so it has no place in the order.
+    fn mistaken(nth: u32) -> Self {
+        Self { id: format!("mistaken-{nth}"), sku: SKUS + nth, quantity: 1, seq: -1 }
+    }
+
     /// The article: messages of one keep their order.
     pub(crate) fn sku(&self) -> u32 {
         self.sku
@@ -43,12 +65,12 @@ impl Order {
         format!("sku-{}", self.sku)
     }
 
-    pub(crate) fn id(&self) -> String {
-        format!("order-{}", self.number)
+    pub(crate) fn id(&self) -> &str {
+        &self.id
     }
 
     pub(crate) fn payload(&self) -> String {
-        format!(r#"{{"sku":"{}","qty":{},"seq":{}}}"#, self.key(), self.quantity, self.number)
+        format!(r#"{{"sku":"{}","qty":{},"seq":{}}}"#, self.key(), self.quantity, self.seq)
     }
 }
 
@@ -65,16 +87,16 @@ pub(crate) trait Carrier: Send {
 }
 
 impl Producer {
-    pub(crate) fn start(mut carrier: Box<dyn Carrier>, messages: u32) -> Self {
+    pub(crate) fn start(mut carrier: Box<dyn Carrier>, plan: Plan) -> Self {
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
         thread::spawn(move || {
-            match produce(&shared, &mut *carrier, messages) {
+            match produce(&shared, &mut *carrier, plan) {
                 Ok(()) => shared.finished.store(true, Ordering::SeqCst),
                 Err(e) => *shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e),
             };
         });
-        Self { state, unique: messages }
+        Self { state, plan }
     }
 
     /// How many records were sent, copies included.
@@ -82,7 +104,7 @@ impl Producer {
         self.state.produced.load(Ordering::SeqCst)
     }
 
-    /// How much stock the different messages take together.
+    /// How much stock the different messages take together, but for those with a mistake.
     pub(crate) fn unique_quantity(&self) -> i64 {
         self.state.unique_quantity.load(Ordering::SeqCst)
     }
@@ -104,10 +126,12 @@ impl Producer {
     }
 }
 
-fn produce(state: &State, carrier: &mut dyn Carrier, messages: u32) -> Result<(), String> {
+fn produce(state: &State, carrier: &mut dyn Carrier, plan: Plan) -> Result<(), String> {
+    let Plan { messages, mistaken } = plan;
     let mut late_copies: VecDeque<Order> = VecDeque::new();
+    let mut mistakes = 0;
     for number in 0..messages {
-        let order = Order { number, sku: number % SKUS, quantity: i64::from(number % 3 + 1) };
+        let order = Order::new(number);
         state.unique_quantity.fetch_add(order.quantity, Ordering::SeqCst);
         send(state, carrier, &order)?;
         match copy_of(number) {
@@ -119,6 +143,12 @@ fn produce(state: &State, carrier: &mut dyn Carrier, messages: u32) -> Result<()
             && let Some(copy) = late_copies.pop_front()
         {
             send(state, carrier, &copy)?;
+        }
+        // Spread over the run, the last one behind everything.
+        let due = u64::from(mistaken) * u64::from(number + 1) / u64::from(messages);
+        while u64::from(mistakes) < due {
+            send(state, carrier, &Order::mistaken(mistakes))?;
+            mistakes += 1;
         }
         if number % 50 == 49 {
             thread::sleep(Duration::from_secs(50) / MESSAGES_PER_SECOND);

@@ -102,7 +102,7 @@ struct ToQueue {
 impl Carrier for ToQueue {
     fn carry(&mut self, order: &Order) -> Result<(), String> {
         let (id, key, payload) = (order.id(), order.key(), order.payload());
-        let putting = self.filler.put(&id, &key, payload.as_bytes());
+        let putting = self.filler.put(id, &key, payload.as_bytes());
         self.runtime.block_on(putting).map_err(|e| e.to_string())
     }
 

@@ -5,6 +5,17 @@ use super::database::{INITIAL_STOCK, SKUS};
 use super::pool::Pool;
 use crate::exit::Failure;
 
+/// Where oncebox keeps what belongs to a consumer.
+const OF_CONSUMERS: [&str; 7] = [
+    "oncebox_position",
+    "oncebox_inbox",
+    "oncebox_dead",
+    "oncebox_attempt",
+    "oncebox_horizon",
+    "oncebox_paused",
+    "oncebox_replayed",
+];
+
 /// Connections, and what is asked of them.
 pub(crate) struct Tables {
     pub(crate) pool: Pool,
@@ -65,8 +76,7 @@ impl Tables {
     }
 
     pub(crate) async fn out_of_order(&self) -> Result<i64, Failure> {
-        let with_previous =
-            "(SELECT seq, LAG(seq) OVER (PARTITION BY sku ORDER BY n) AS previous FROM oncebox_demo_ledger)";
+        let with_previous = "(SELECT seq, LAG(seq) OVER (PARTITION BY sku ORDER BY n) AS previous FROM oncebox_demo_ledger WHERE seq >= 0)";
         self.pool.number("COUNT(*)", &format!("{with_previous} AS l WHERE seq < previous")).await
     }
 
@@ -74,12 +84,20 @@ impl Tables {
         self.pool.number("COALESCE(SUM(on_hand), 0)", "oncebox_demo_stock").await
     }
 
+    pub(crate) async fn taken_by_mended(&self) -> Result<i64, Failure> {
+        self.pool.number("COALESCE(SUM(qty), 0)", "oncebox_demo_ledger WHERE seq < 0").await
+    }
+
+    pub(crate) async fn dead_letters(&self) -> Result<i64, Failure> {
+        self.of_consumer("COUNT(*)", "oncebox_dead").await
+    }
+
     pub(crate) async fn read_up_to(&self) -> Result<i64, Failure> {
-        self.of_positions("COALESCE(SUM(next_offset), 0)").await
+        self.of_consumer("COALESCE(SUM(next_offset), 0)", "oncebox_position").await
     }
 
     pub(crate) async fn duplicates(&self) -> Result<i64, Failure> {
-        self.of_positions("COALESCE(SUM(duplicates), 0)").await
+        self.of_consumer("COALESCE(SUM(duplicates), 0)", "oncebox_position").await
     }
 
     /// Our own tables, and what an earlier demo left in oncebox's.
@@ -87,26 +105,24 @@ impl Tables {
         for table in ["oncebox_demo_stock", "oncebox_demo_ledger"] {
             self.pool.execute(&format!("DROP TABLE IF EXISTS {table}")).await?;
         }
-        if self.has_positions().await? {
-            for table in
-                ["oncebox_position", "oncebox_inbox", "oncebox_dead", "oncebox_attempt", "oncebox_horizon"]
-            {
+        for table in OF_CONSUMERS {
+            if self.has(table).await? {
                 self.pool.execute(&format!("DELETE FROM {table} WHERE consumer = '{CONSUMER}'")).await?;
             }
         }
         Ok(())
     }
 
-    async fn of_positions(&self, expression: &str) -> Result<i64, Failure> {
-        if !self.has_positions().await? {
+    /// The consumers make oncebox's tables when they start.
+    async fn of_consumer(&self, expression: &str, table: &str) -> Result<i64, Failure> {
+        if !self.has(table).await? {
             return Ok(0);
         }
-        self.pool.number(expression, &format!("oncebox_position WHERE consumer = '{CONSUMER}'")).await
+        self.pool.number(expression, &format!("{table} WHERE consumer = '{CONSUMER}'")).await
     }
 
-    /// The consumers make oncebox's tables when they start.
-    async fn has_positions(&self) -> Result<bool, Failure> {
-        let table = "'oncebox_position'";
+    async fn has(&self, table: &str) -> Result<bool, Failure> {
+        let table = format!("'{table}'");
         let found = match self.pool {
             Pool::Mysql(_) => {
                 let named = format!("table_schema = DATABASE() AND table_name = {table}");

@@ -92,6 +92,12 @@ impl Browser {
         self.ask("POST", "/execute/sync", Some(&json!({ "script": script, "args": [] })))
     }
 
+    /// What a script hands to `done`, sooner or later.
+    pub(crate) fn run_to_its_end(&self, script: &str) -> Value {
+        let script = format!("const done = arguments[arguments.length - 1];\n{script}");
+        self.ask("POST", "/execute/async", Some(&json!({ "script": script, "args": [] })))
+    }
+
     /// The text that a reader sees.
     pub(crate) fn text(&self) -> String {
         self.run("return document.body.innerText").as_str().unwrap_or_default().to_owned()

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod accessible;
 #[path = "../support/command.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod command;
 mod driver;
 mod edit;
 mod find;
+mod guide;
 #[path = "../support/served.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod served;
@@ -16,6 +18,7 @@ use std::path::PathBuf;
 
 use driver::Browser;
 use served::{CONFIG, Server, execute, serve, sold, world};
+use tempfile::TempDir;
 
 /// Where pictures go: the directory of the run.
 fn pictures() -> PathBuf {
@@ -112,29 +115,47 @@ async fn somebody_signs_in_and_sees_what_the_role_allows() {
     is_clean(&browser, &server);
 }
 
-/// Pictures of every page, and what a reader with little room gets: nothing sticks out.
-#[tokio::test(flavor = "multi_thread")]
-async fn every_page_fits_narrow_and_wide_light_and_dark() {
-    let folder = world(CONFIG).await;
-    execute(&folder, "INSERT INTO stock VALUES ('nut', 0)").await;
-    let server = serve(&folder, &["run"]);
+/// Messages that were applied, copies of them, and some that failed: always the same.
+async fn fill(folder: &TempDir, server: &Server) {
+    execute(folder, "INSERT INTO stock VALUES ('nut', 0)").await;
     server.eventually("the inbox is open", |s| s.deliver("order-1", "nut") == 202);
+    let article = |nth: u32| if nth % 7 == 0 { "bolt" } else { "nut" };
     for nth in 2..60 {
-        server.deliver(&format!("order-{nth}"), if nth % 7 == 0 { "bolt" } else { "nut" });
-        server.deliver(&format!("order-{}", nth - 1), "nut");
+        server.deliver(&format!("order-{nth}"), article(nth));
+        server.deliver(&format!("order-{}", nth - 1), article(nth - 1));
     }
-    server.eventually("the letters are counted", |s| s.get("/").body.contains("dead letters of orders"));
+    server.eventually("all are settled", |s| {
+        let consumer = &s.json("/api/v1/overview")["consumers"][0];
+        consumer["duplicates_suppressed"] == 58 && consumer["dead_letters"] == 8
+    });
+}
+
+/// Every page, with its name.
+fn pages(server: &Server) -> Vec<(&'static str, String)> {
     let number = server.json("/api/v1/dead-letters")["letters"][0]["number"].as_i64().unwrap();
-    let pages = [
+    let job = server.act("replay-dead", &format!("{{\"numbers\": [{number}]}}"))["number"].as_i64().unwrap();
+    vec![
         ("overview", "/".to_owned()),
         ("consumer", "/consumers/orders".to_owned()),
         ("dead", "/dead".to_owned()),
         ("letter", format!("/dead/{number}?payload=show")),
+        ("edit", format!("/dead/{number}/edit")),
+        ("find", "/find?id=order-7".to_owned()),
+        ("job", format!("/jobs/{job}")),
         ("outbox", "/outbox".to_owned()),
         ("retention", "/retention".to_owned()),
         ("health", "/health".to_owned()),
         ("nothing", "/nothing".to_owned()),
-    ];
+    ]
+}
+
+/// Pictures of every page, and what a reader with little room gets: nothing sticks out.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_fits_narrow_and_wide_light_and_dark() {
+    let folder = world(CONFIG).await;
+    let server = serve(&folder, &["run"]);
+    fill(&folder, &server).await;
+    let pages = pages(&server);
     let folder = pictures();
     for dark in [false, true] {
         let browser = Browser::start(dark);

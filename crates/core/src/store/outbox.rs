@@ -245,6 +245,8 @@ pub struct EventFilter {
     pub key: Option<Vec<u8>>,
     /// Only above this `seq`: the next page.
     pub after: i64,
+    /// Only up to this `seq`.
+    pub until: Option<i64>,
     /// At most this many.
     pub limit: u32,
 }

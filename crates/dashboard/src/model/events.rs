@@ -1,5 +1,6 @@
 //! The outbox.
 
+use oncebox_core::operate::EventPage;
 use oncebox_core::store::{EventFilter, EventState, OutboxEntry, ShardStatus};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -105,12 +106,13 @@ pub(crate) fn filter(fields: &Fields) -> Result<EventFilter, String> {
 
 impl EventList {
     /// One more than a page was asked for, if there is one.
-    pub(crate) fn of(mut found: Vec<OutboxEntry>, limit: u32, with_keys: bool) -> Self {
+    pub(crate) fn of(page: EventPage, limit: u32, with_keys: bool) -> Self {
+        let EventPage { mut events, next } = page;
         let limit = limit as usize;
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let next = found.last().filter(|_| more).map(|last| last.event.seq);
-        Self { events: found.into_iter().map(|entry| EventRow::of(entry, with_keys)).collect(), next }
+        let more = events.len() > limit;
+        events.truncate(limit);
+        let next = if more { events.last().map(|last| last.event.seq) } else { next };
+        Self { events: events.into_iter().map(|entry| EventRow::of(entry, with_keys)).collect(), next }
     }
 }
 

@@ -76,7 +76,7 @@ impl GroupList {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct LetterList {
     pub(crate) letters: Vec<LetterRow>,
-    /// Ask for this page next: the value of `before`.
+    /// Ask for this page next: the value of `before`. There may be one though this page is not full: then it was looked so far.
     pub(crate) next: Option<i64>,
 }
 

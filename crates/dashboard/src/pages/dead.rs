@@ -95,13 +95,13 @@ fn group_row(ask: &Ask, group: &Group, now_ms: i64) -> Markup {
 
 fn letters_table(ask: &Ask, found: &LetterList) -> Markup {
     if found.letters.is_empty() {
-        return html! {
-            (empty(match (found.next, is_filtered(ask)) {
-                (Some(_), _) => "None so far: there are older ones to look at.",
-                (None, true) => "No dead letter matches.",
-                (None, false) => "None: every message was applied.",
-            }))
-            (further(ask, found.next))
+        return match found.next {
+            Some(next) => html! {
+                (empty("None among the newest that were looked at."))
+                (further(ask, next, "Look at older ones"))
+            },
+            None if is_filtered(ask) => empty("No dead letter matches."),
+            None => empty("None: every message was applied."),
         };
     }
     let now_ms = oncebox_core::clock::Clock::system().now_ms();
@@ -129,13 +129,13 @@ fn letters_table(ask: &Ask, found: &LetterList) -> Markup {
                 }
             }
         } @else { (list) }
-        (further(ask, found.next))
+        @if let Some(next) = found.next { (further(ask, next, "Next page")) }
         (export(ask))
     }
 }
 
-fn further(ask: &Ask, next: Option<i64>) -> Markup {
-    html! { @if let Some(next) = next { p { a href=(next_page(ask, next)) rel="next" { "Next page" } } } }
+fn further(ask: &Ask, next: i64, said: &str) -> Markup {
+    html! { p { a href=(next_page(ask, next)) rel="next" { (said) } } }
 }
 
 fn next_page(ask: &Ask, next: i64) -> String {

@@ -85,7 +85,7 @@ fn done(audit: &AuditList, now_ms: i64) -> Markup {
 
 fn loops(seen: &Health) -> Markup {
     if seen.loops.is_empty() {
-        return empty("This process only looks: `oncebox run` has loops, and its own dashboard shows them.");
+        return empty("This process only looks: a daemon has loops, and its own dashboard shows them.");
     }
     let rows = seen.loops.iter().map(|one| {
         html! {

@@ -69,7 +69,13 @@ fn tabs(ask: &Ask) -> Markup {
 fn events_table(ask: &Ask, found: &EventList, now_ms: i64) -> Markup {
     let state = chosen(ask);
     if found.events.is_empty() {
-        return empty(&format!("No event is {state}."));
+        return match found.next {
+            Some(next) => html! {
+                (empty(&format!("None of the oldest events that were looked at is {state}.")))
+                (further(ask, next, "Look at younger ones"))
+            },
+            None => empty(&format!("No event is {state}.")),
+        };
     }
     let may_act = ask.may_act();
     let can = Can {
@@ -95,10 +101,13 @@ fn events_table(ask: &Ask, found: &EventList, now_ms: i64) -> Markup {
             }
         } @else { (list) }
         (keys_link(ask, &state, with_keys))
-        @if let Some(next) = found.next {
-            p { a rel="next" href=(format!("/outbox?state={}{}&after={next}", segment(&state), kept(ask))) { "Next page" } }
-        }
+        @if let Some(next) = found.next { (further(ask, next, "Next page")) }
     }
+}
+
+fn further(ask: &Ask, next: i64, said: &str) -> Markup {
+    let page = format!("/outbox?state={}{}&after={next}", segment(&chosen(ask)), kept(ask));
+    html! { p { a rel="next" href=(page) { (said) } } }
 }
 
 /// What can be done to events in one state.

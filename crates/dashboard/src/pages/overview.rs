@@ -26,7 +26,7 @@ pub(super) async fn page(ask: Ask) -> Response {
                 h2 #consumers { "Consumers" }
                 div.cards #consumer-cards data-live {
                     @if seen.consumers.is_empty() {
-                        (empty("No consumer yet: add an [[inbox]] to the configuration, and start `oncebox run`."))
+                        (empty("No consumer yet: add an [[inbox]] to the configuration, and start a daemon with oncebox run."))
                     }
                     @for one in &seen.consumers { (card(one, &history, look.at_ms)) }
                 }

@@ -36,7 +36,7 @@ pub(super) async fn page(ask: Ask) -> Response {
                         button name="dry_run" value="true" { "Count what could go" }
                         button { "Purge now" }
                     }
-                    span.help { "Removes what is beyond the horizon, in small steps; `oncebox run` does it by itself now and then." }
+                    span.help { "Removes what is beyond the horizon, in small steps. " code { "oncebox run" } " does it by itself now and then." }
                 }
             }
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use oncebox_core::message::Record;
 use oncebox_core::monitor::Monitor;
 use oncebox_core::names::{ConsumerName, Tenant};
-use oncebox_core::operate::{Found, FoundAt, LetterPage, WholePage};
+use oncebox_core::operate::{EventPage, Found, FoundAt, LetterPage, WholePage};
 use oncebox_core::store::{
     AuditEntry, AuditFilter, CausedEvents, ConsumerStatus, DeadFilter, DeadGroup, DeadLetter, DeadSummary,
     Duplicates, EventFilter, EventState, Finding, FoundReceipt, OutboxEntry, OutboxStatus, Pause,
@@ -27,6 +27,8 @@ pub(crate) struct Fake {
     pub(crate) letters: Vec<StoredDeadLetter>,
     pub(crate) events: Vec<OutboxEntry>,
     pub(crate) away: bool,
+    /// How far letters and events were looked at, if not at all of them.
+    pub(crate) looked_until: Option<i64>,
     /// What was done, and by whom.
     pub(crate) done: Mutex<Vec<(Action, String)>>,
 }
@@ -40,6 +42,11 @@ impl Fake {
     /// Where the database does not answer.
     pub(crate) fn away() -> Self {
         Self { away: true, ..Self::empty() }
+    }
+
+    /// Where searches end early.
+    pub(crate) fn looked_until(self, number: i64) -> Self {
+        Self { looked_until: Some(number), ..self }
     }
 
     /// Two consumers, one of which is paused and one of which stands still; dead letters; an outbox with a parked event.
@@ -212,7 +219,7 @@ impl Backend for Fake {
     fn dead_letters(&self, filter: DeadFilter) -> Answering<'_, LetterPage> {
         let letters: Vec<_> = self.meant(&filter).iter().map(summary).collect();
         let next = letters.last().filter(|_| letters.len() >= filter.limit as usize).map(|last| last.number);
-        self.answer(LetterPage { letters, next })
+        self.answer(LetterPage { letters, next: next.or(self.looked_until) })
     }
 
     fn whole_letters(&self, filter: DeadFilter) -> Answering<'_, WholePage> {
@@ -276,9 +283,10 @@ impl Backend for Fake {
         self.answer(self.letters.iter().find(|letter| letter.number == number).cloned())
     }
 
-    fn events(&self, filter: EventFilter) -> Answering<'_, Vec<OutboxEntry>> {
+    fn events(&self, filter: EventFilter) -> Answering<'_, EventPage> {
         let is_meant = |one: &&OutboxEntry| filter.state.is_none_or(|state| state == one.state);
-        self.answer(self.events.iter().filter(is_meant).cloned().collect())
+        let events = self.events.iter().filter(is_meant).cloned().collect();
+        self.answer(EventPage { events, next: self.looked_until })
     }
 
     fn act(&self, action: Action, task: Task) -> Answering<'static, Outcome> {

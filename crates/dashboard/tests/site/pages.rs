@@ -49,6 +49,21 @@ async fn dead_letters_are_filtered_by_the_url_and_paged_by_number() {
     }
 }
 
+/// A search that would take too long is given up, and says so.
+#[tokio::test]
+async fn a_search_that_did_not_look_at_all_letters_says_so_and_can_go_on() {
+    let site = Site::local(Fake::busy().looked_until(4));
+    let page = site.get("/dead?id=nobody").await;
+    page.is(200)
+        .has("None among the newest that were looked at.")
+        .has("href=\"/dead?id=nobody&amp;before=4\"");
+    site.get("/dead?id=order-9").await.is(200).has("order-9").has("before=4");
+    let page = site.get("/outbox?state=held&topic=orders").await;
+    page.is(200).has("None of the oldest events that were looked at is held.");
+    page.has("href=\"/outbox?state=held&amp;topic=orders&amp;after=4\"");
+    site.get("/api/v1/dead-letters?id=nobody").await.is(200).has("\"letters\":[],\"next\":4");
+}
+
 #[tokio::test]
 async fn what_a_message_holds_is_masked_until_somebody_asks() {
     let site = Site::local(Fake::busy());

@@ -302,6 +302,9 @@ fn of_document(document: &Document, until: impl Fn(&Option<HeldKey>) -> Option<D
 /// The conditions that are asked for and no others, so that the server sees which index helps.
 fn conditions(filter: &EventFilter, after: i64) -> Document {
     let mut place = doc! { "$gt": after };
+    if let Some(until) = filter.until {
+        place.insert("$lte", until);
+    }
     if !filter.seqs.is_empty() {
         place.insert("$in", numbers(&filter.seqs));
     }

@@ -192,6 +192,9 @@ async fn found(conn: &mut MySqlConnection, filter: &EventFilter, further: &str) 
 /// The conditions that are asked for and no others, so that the server sees which index helps.
 fn matching(filter: &EventFilter, further: &str) -> String {
     let mut sql = format!(" WHERE o.seq > {}", filter.after);
+    if let Some(until) = filter.until {
+        sql.push_str(&format!(" AND o.seq <= {until}"));
+    }
     if !filter.seqs.is_empty() {
         sql.push_str(&format!(" AND o.seq IN ({})", list(&filter.seqs)));
     }

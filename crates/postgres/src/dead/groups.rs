@@ -12,7 +12,9 @@ const DOING: &str = "grouping dead letters";
 /// A list that takes longer is not worth its load. Statistics may not know of many new letters; the index does.
 const LIMIT: &str = "SET LOCAL statement_timeout = '5s'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
 
-/// From one group to the next along the index: a million letters of one group cost one step, and what is counted of it.
+/// From one group to the next along the index: a million letters of one group cost one step, and what is counted of it. A group is asked
+/// for as a range and in the order of the index: with `=` the planner may walk all letters in the order of their numbers, and look for
+/// those of the group.
 const GROUPS: &str = "WITH RECURSIVE walk AS ( \
          (SELECT error_group FROM oncebox_dead WHERE error_group >= $1 AND error_group <= $2 ORDER BY error_group LIMIT 1) \
          UNION ALL \
@@ -25,15 +27,17 @@ const GROUPS: &str = "WITH RECURSIVE walk AS ( \
      FROM named g \
      CROSS JOIN LATERAL (SELECT number, consumer, left(error, 256) AS error, \
              (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms \
-         FROM oncebox_dead d WHERE d.error_group = g.error_group ORDER BY number DESC LIMIT 1) AS newest \
+         FROM oncebox_dead d WHERE d.error_group >= g.error_group AND d.error_group <= g.error_group \
+         ORDER BY error_group DESC, number DESC LIMIT 1) AS newest \
      CROSS JOIN LATERAL (SELECT (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms \
-         FROM oncebox_dead d WHERE d.error_group = g.error_group ORDER BY number LIMIT 1) AS oldest \
+         FROM oncebox_dead d WHERE d.error_group >= g.error_group AND d.error_group <= g.error_group \
+         ORDER BY error_group, number LIMIT 1) AS oldest \
      CROSS JOIN LATERAL (SELECT count(*) AS letters FROM (SELECT FROM oncebox_dead d \
-             WHERE d.error_group = g.error_group ORDER BY number LIMIT $4) AS capped) AS counted \
+             WHERE d.error_group >= g.error_group AND d.error_group <= g.error_group ORDER BY error_group, number LIMIT $4) AS capped) AS counted \
      CROSS JOIN LATERAL (SELECT count(DISTINCT sha256(convert_to(topic || '/' || partition || '/', 'UTF8') || key)) \
              FILTER (WHERE key IS NOT NULL) AS keys \
-         FROM (SELECT topic, partition, key FROM oncebox_dead d WHERE d.error_group = g.error_group \
-             ORDER BY number LIMIT $5) AS capped) AS keyed";
+         FROM (SELECT topic, partition, key FROM oncebox_dead d \
+             WHERE d.error_group >= g.error_group AND d.error_group <= g.error_group ORDER BY error_group, number LIMIT $5) AS capped) AS keyed";
 
 /// The groups of a consumer, or of all.
 pub(super) async fn dead_groups(

@@ -40,7 +40,8 @@ macro_rules! matching {
                  AND ($2::uuid IS NULL OR o.id = $2) AND ($3::text IS NULL OR ",
             state!(),
             " = $3) AND ($3 <> 'parked' OR $3 IS NULL OR o.parked_at IS NOT NULL) \
-                 AND ($4::text IS NULL OR o.topic = $4) AND ($5::bytea IS NULL OR o.key = $5) AND o.seq > $6 "
+                 AND ($4::text IS NULL OR o.topic = $4) AND ($5::bytea IS NULL OR o.key = $5) \
+                 AND o.seq > ($6::bigint[])[1] AND o.seq <= ($6)[2] "
         )
     };
 }
@@ -211,6 +212,6 @@ fn bound<'q>(sql: &'static str, filter: &'q EventFilter) -> Query<'q> {
         .bind(filter.state.map(EventState::as_str))
         .bind(&filter.topic)
         .bind(&filter.key)
-        .bind(filter.after)
+        .bind([filter.after, filter.until.unwrap_or(i64::MAX)])
         .bind(i64::from(filter.limit))
 }

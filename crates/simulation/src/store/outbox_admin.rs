@@ -130,6 +130,7 @@ impl Inner {
                 && filter.topic.as_ref().is_none_or(|topic| **topic == *event.topic)
                 && filter.key.as_ref().is_none_or(|key| event.key.as_ref().is_some_and(|known| known == key))
                 && event.seq > filter.after
+                && filter.until.is_none_or(|until| event.seq <= until)
         };
         let rows = self.db.tables.outbox.values().filter(wanted);
         rows.take(filter.limit as usize).map(|row| row.event.seq).collect()

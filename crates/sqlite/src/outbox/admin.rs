@@ -195,6 +195,9 @@ async fn drop_in(conn: &mut SqliteConnection, filter: &EventFilter) -> sqlx::Res
 /// next rows, and the `+` keeps SQLite from an index that it would have to sort.
 fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &EventFilter) {
     query.push(" WHERE seq > ").push_bind(filter.after);
+    if let Some(until) = filter.until {
+        query.push(" AND seq <= ").push_bind(until);
+    }
     if !filter.seqs.is_empty() {
         query.push(" AND seq IN (SELECT value FROM json_each(");
         query.push_bind(json(filter.seqs.iter().copied())).push("))");

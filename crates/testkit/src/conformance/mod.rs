@@ -198,6 +198,7 @@ macro_rules! conformance {
             a_relay_records_what_it_still_owns
             events_are_found_by_filter
             events_come_in_pages
+            a_page_of_events_goes_on
             the_status_counts_events
             events_are_found_by_their_cause
         }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use oncebox_core::operate;
 use oncebox_core::store::{EventFilter, EventState, OutboxAdmin, Status};
 
 use super::relaying::{HOUR, Relaying, event, eventually, every, text_of};
@@ -27,7 +28,7 @@ pub async fn events_are_found_by_filter<T: Subject>() -> Verdict {
     assert!(seqs.is_sorted(), "{seqs:?}");
 
     let topic = |name: &str| Some(name.to_owned());
-    let cases: [(EventFilter, &[usize]); 13] = [
+    let cases: [(EventFilter, &[usize]); 14] = [
         (every(), &[0, 1, 2, 3, 4, 5]),
         (EventFilter { topic: topic("returns"), ..every() }, &[2]),
         (EventFilter { topic: topic("none"), ..every() }, &[]),
@@ -41,6 +42,7 @@ pub async fn events_are_found_by_filter<T: Subject>() -> Verdict {
         (EventFilter { state: Some(EventState::Parked), ..every() }, &[3]),
         (EventFilter { state: Some(EventState::Published), ..every() }, &[4]),
         (EventFilter { after: seqs[1], limit: 3, ..EventFilter::default() }, &[2, 3, 4]),
+        (EventFilter { after: seqs[1], until: Some(seqs[3]), ..every() }, &[2, 3]),
     ];
     for (filter, expected) in cases {
         let found = r.store.events(&filter).await?;
@@ -53,6 +55,32 @@ pub async fn events_are_found_by_filter<T: Subject>() -> Verdict {
     let retried = EventFilter { after: seqs[1], ..every() };
     assert_eq!(r.store.retry_events(&retried).await?, 1, "the held one is before");
     assert_eq!(r.entry("1").await?.state, EventState::Held);
+    Ok(())
+}
+
+/// A page of events that costs little has the oldest that fit, and says where the next one begins.
+pub async fn a_page_of_events_goes_on<T: Subject>() -> Verdict {
+    let r = Relaying::<T>::start().await?;
+    let events: Vec<_> =
+        (0..9).map(|n| event(if n % 3 == 0 { "returns" } else { "orders" }, "a", &n.to_string())).collect();
+    r.emit(&events).await?;
+    for state in [None, Some(EventState::Pending)] {
+        let mut filter =
+            EventFilter { topic: Some("returns".to_owned()), state, limit: 2, ..EventFilter::default() };
+        let mut found = Vec::new();
+        for _ in 0..5 {
+            let page = operate::event_page(&r.store, &filter, HOUR).await?;
+            assert!(page.events.len() <= 2);
+            found.extend(page.events.iter().map(|entry| text_of(&entry.event)));
+            let Some(next) = page.next else { break };
+            filter.after = next;
+        }
+        assert_eq!(found, ["0", "3", "6"]);
+    }
+    r.park("4").await?;
+    let parked = EventFilter { state: Some(EventState::Parked), limit: 2, ..EventFilter::default() };
+    let page = operate::event_page(&r.store, &parked, HOUR).await?;
+    assert_eq!((page.events.len(), page.next), (1, None));
     Ok(())
 }
 
