@@ -30,7 +30,7 @@ pub trait Recorder: Send + Sync + 'static {
 /// Whether spans are recorded, of which messages, and who gets them. Cheap to clone; [`Default`] is off.
 ///
 /// ```
-/// use oncebox_core::telemetry::{Recorder, Span, Telemetry};
+/// use oncebox::telemetry::{Recorder, Span, Telemetry};
 ///
 /// struct Print;
 ///

@@ -175,7 +175,9 @@ mod tests {
     #[test]
     fn who_is_in_trouble_is_asked_again() {
         let mut headers = HeaderMap::new();
-        for (status, again) in [(400, false), (401, false), (404, false), (429, true), (500, true), (503, true)] {
+        for (status, again) in
+            [(400, false), (401, false), (404, false), (429, true), (500, true), (503, true)]
+        {
             let sent = judge(StatusCode::from_u16(status).unwrap(), &headers);
             assert_eq!(matches!(sent, Sent::Later { pause: None, .. }), again, "{status}");
         }

@@ -92,12 +92,12 @@ fn nanoseconds(time: SystemTime) -> u64 {
 mod tests {
     use std::time::Duration;
 
+    use oncebox_core::telemetry::{SpanContext, SpanId, TraceId};
     use opentelemetry_proto::tonic::collector::trace::v1::{
         ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
     };
     use opentelemetry_proto::tonic::common::v1::any_value;
     use opentelemetry_proto::tonic::trace::v1::{span::SpanKind, status::StatusCode};
-    use oncebox_core::telemetry::{SpanContext, SpanId, TraceId};
     use prost::Message;
 
     use super::*;
@@ -134,8 +134,14 @@ mod tests {
         let [scope_spans] = resource_spans.scope_spans.as_slice() else { unreachable!() };
         assert_eq!(scope_spans.scope.as_ref().unwrap().name, "oncebox");
         let [whole, bare] = scope_spans.spans.as_slice() else { unreachable!() };
-        assert_eq!((whole.trace_id.as_slice(), whole.span_id.as_slice()), ([1; 16].as_slice(), [2; 8].as_slice()));
-        assert_eq!((whole.parent_span_id.as_slice(), bare.parent_span_id.as_slice()), ([3; 8].as_slice(), [].as_slice()));
+        assert_eq!(
+            (whole.trace_id.as_slice(), whole.span_id.as_slice()),
+            ([1; 16].as_slice(), [2; 8].as_slice())
+        );
+        assert_eq!(
+            (whole.parent_span_id.as_slice(), bare.parent_span_id.as_slice()),
+            ([3; 8].as_slice(), [].as_slice())
+        );
         assert_eq!((whole.name.as_str(), whole.kind()), ("process bücher", SpanKind::Consumer));
         assert_eq!(whole.start_time_unix_nano, 1_700_000_000_123_456_789);
         assert_eq!(whole.end_time_unix_nano - whole.start_time_unix_nano, 5_000_000);

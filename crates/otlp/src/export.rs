@@ -134,7 +134,12 @@ impl Exporter {
         *in_trouble = true;
         if let Some(left_out) = self.lines.next_line() {
             let collector = self.collector();
-            warn!(collector, reason, left_out, "spans cannot be sent; messages go on, and spans are dropped after some tries");
+            warn!(
+                collector,
+                reason,
+                left_out,
+                "spans cannot be sent; messages go on, and spans are dropped after some tries"
+            );
         }
     }
 }

@@ -14,9 +14,12 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// What a collector has got: the head of each request, and the names of its spans.
+/// The head of a request, and the names of its spans.
+type Seen = (String, Vec<String>);
+
+/// What a collector has got.
 #[derive(Clone, Default)]
-struct Got(Arc<Mutex<Vec<(String, Vec<String>)>>>);
+struct Got(Arc<Mutex<Vec<Seen>>>);
 
 impl Got {
     fn names(&self) -> Vec<String> {

@@ -152,12 +152,7 @@ impl Told {
 
 impl<S: InboxStore> Engine<S> {
     /// The messages of this batch are taken out of their queue: `receive` is how long each has waited there.
-    pub(super) fn trace_arrivals(
-        &self,
-        partition: &Partition,
-        items: &[Item],
-        arrivals: &[(i64, Instant)],
-    ) {
+    pub(super) fn trace_arrivals(&self, partition: &Partition, items: &[Item], arrivals: &[(i64, Instant)]) {
         let telemetry = &self.settings.telemetry;
         if arrivals.is_empty() || !telemetry.is_on() {
             return;
@@ -238,7 +233,8 @@ impl<S: InboxStore> Engine<S> {
         }
         for traced in &messages {
             let above = Some(traced.origin.above.span_id);
-            let mut span = Span::new(traced.context, above, title("process", partition), Kind::Consumer, times);
+            let mut span =
+                Span::new(traced.context, above, title("process", partition), Kind::Consumer, times);
             self.say_where(&mut span, partition, "process", "process");
             self.say_which(&mut span, partition, &items[traced.at]);
             span.say(name::OUTCOME, traced.outcome);
@@ -257,13 +253,7 @@ impl<S: InboxStore> Engine<S> {
         self.settings.telemetry.record(spans);
     }
 
-    fn say_where(
-        &self,
-        span: &mut Span,
-        partition: &Partition,
-        operation: &'static str,
-        kind: &'static str,
-    ) {
+    fn say_where(&self, span: &mut Span, partition: &Partition, operation: &'static str, kind: &'static str) {
         span.say(name::SYSTEM, partition.system);
         span.say(name::DESTINATION, partition.key.topic.to_string());
         span.say(name::OPERATION_NAME, operation);

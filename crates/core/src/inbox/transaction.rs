@@ -131,7 +131,8 @@ impl<S: InboxStore> Engine<S> {
             let (_beside, _connection) = (beside, connection);
             let passage = engine.gate.enter().await;
             let mut trace = engine.trace(&items[range.clone()], &task);
-            let result = engine.transaction(&partition, &items[range.clone()], &task, attempt, &mut trace).await;
+            let result =
+                engine.transaction(&partition, &items[range.clone()], &task, attempt, &mut trace).await;
             engine.trace_ended(&partition, &items[range], trace, &result);
             if let Err(Trouble::Transient { counts: true, .. }) = &result {
                 engine.gate.collided(&passage);

@@ -49,7 +49,7 @@ impl SpanContext {
     /// Reads a `traceparent`; `None` if it is none, as the standard wants it: who cannot read it begins anew.
     ///
     /// ```
-    /// use oncebox_core::telemetry::SpanContext;
+    /// use oncebox::telemetry::SpanContext;
     ///
     /// let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     /// let context = SpanContext::parse(text.as_bytes()).unwrap();
@@ -61,7 +61,8 @@ impl SpanContext {
         let (known, further) = text.split_at_checked(LENGTH)?;
         let version = number(&known[..2])?;
         // Later versions may have more to say, behind another dash.
-        let ends_well = if version == 0 { further.is_empty() } else { matches!(further.first(), None | Some(b'-')) };
+        let ends_well =
+            if version == 0 { further.is_empty() } else { matches!(further.first(), None | Some(b'-')) };
         if version == 0xff || !ends_well || [2, 35, 52].iter().any(|at| known[*at] != b'-') {
             return None;
         }
@@ -162,7 +163,11 @@ mod tests {
         }
         let later = GOOD.replacen("00-", "42-", 1);
         for text in [later.clone(), format!("{later}-more")] {
-            assert_eq!(SpanContext::parse(text.as_bytes()).unwrap().traceparent(), GOOD, "of a later version");
+            assert_eq!(
+                SpanContext::parse(text.as_bytes()).unwrap().traceparent(),
+                GOOD,
+                "of a later version"
+            );
         }
         assert_eq!(SpanContext::parse(format!("{later}more").as_bytes()), None);
     }

@@ -10,7 +10,7 @@ impl Ratio {
     /// From 0 to 1; `None` for anything else.
     ///
     /// ```
-    /// use oncebox_core::telemetry::Ratio;
+    /// use oncebox::telemetry::Ratio;
     ///
     /// assert!(Ratio::new(0.01).is_some() && Ratio::new(1.5).is_none());
     /// assert_eq!(Ratio::new(0.0), Some(Ratio::default()));
@@ -18,7 +18,7 @@ impl Ratio {
     #[must_use]
     pub fn new(part: f64) -> Option<Self> {
         // The conversion saturates: one is all.
-        (0.0..=1.0).contains(&part).then(|| Self((part * u64::MAX as f64) as u64))
+        (0.0..=1.0).contains(&part).then_some(Self((part * u64::MAX as f64) as u64))
     }
 
     /// Whether a trace is in it. All who see the trace and have the same ratio decide alike.

@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use crate::outbox::sink::{Delivery, OutgoingEvent};
-use crate::telemetry::{
-    Kind, Origin, Span, SpanContext, Telemetry, Timeline, attributes as name, bounded,
-};
+use crate::telemetry::{Kind, Origin, Span, SpanContext, Telemetry, Timeline, attributes as name, bounded};
 
 /// The spans of a batch of events that is under way; nothing if none of them is traced.
 pub(super) struct Sending<'a>(Option<Box<Running<'a>>>);
