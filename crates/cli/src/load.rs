@@ -3,6 +3,7 @@
 mod http;
 mod kafka;
 mod shares;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use crate::logging;
 pub(crate) use http::http_inbox;
 pub(crate) use kafka::Way;
 pub(crate) use shares::Shares;
+pub(crate) use telemetry::exporter;
 
 /// The configuration, or everything that is wrong with it.
 pub(crate) fn config(file: &Path) -> Result<Config, Failure> {

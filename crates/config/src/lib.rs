@@ -24,6 +24,7 @@ mod source;
 mod store;
 mod surroundings;
 mod sweep;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -56,6 +57,7 @@ pub use source::{
 pub use store::{PartitionReceipts, StoreConfig, StoreKind};
 pub use surroundings::{CheckTogether, OperationProblem, OperationUse, RefusedProperty, Surroundings};
 pub use sweep::SweepConfig;
+pub use telemetry::TelemetryConfig;
 pub use webhook::{WebhookConfig, WebhookUrl};
 
 /// The commented file that `oncebox init` writes. It parses without problems.
@@ -75,6 +77,8 @@ pub struct Config {
     pub http: Option<HttpConfig>,
     /// `[log]`: what `oncebox run` says of itself.
     pub log: LogConfig,
+    /// `[telemetry]`: spans for a collector, if wanted.
+    pub telemetry: Option<TelemetryConfig>,
     /// `[[inbox]]`: the consumers.
     pub inboxes: Vec<InboxConfig>,
     /// `[limits]`: what the process may use.
@@ -136,6 +140,7 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
     let http = root.optional("http").and_then(Entry::into_section).map(http::read);
     let mut offered = Offered { kafka: &mut kafka, rabbitmq: has_rabbitmq, http: http::reach(http.as_ref()) };
     let log = root.or("log", LogConfig::default(), |e| e.into_section().map(log::read));
+    let telemetry = root.optional("telemetry").and_then(Entry::into_section).and_then(telemetry::read);
     let purge = root.or("purge", PurgeConfig::default(), |e| e.into_section().map(service::read_purge));
     let limits = root.or("limits", LimitsConfig::default(), |e| e.into_section().map(service::read_limits));
     let inboxes = items(&mut root, "inbox", "[[inbox]], with two brackets");
@@ -192,6 +197,7 @@ fn read(mut root: Section<'_, '_>) -> Option<Config> {
         rabbitmq,
         http,
         log,
+        telemetry,
         inboxes,
         limits,
         purge,

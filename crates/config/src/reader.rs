@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use oncebox_core::telemetry::Ratio;
 use oncebox_sql::suggest::nearest;
 use toml_span::value::{Key, Table, ValueInner};
 use toml_span::{ErrorKind, Value};
@@ -344,6 +345,21 @@ impl<'c, 'a> Entry<'c, 'a> {
             return None;
         }
         Some(number)
+    }
+
+    /// A part of a whole, from 0 to 1.
+    pub(super) fn ratio(&self) -> Option<Ratio> {
+        const EXPECTED: &str = "a number from 0 to 1";
+        let number = match self.value.as_ref() {
+            ValueInner::Integer(number) => *number as f64,
+            ValueInner::Float(number) => *number,
+            _ => return self.report_type(EXPECTED),
+        };
+        let ratio = Ratio::new(number);
+        if ratio.is_none() {
+            self.report(format!("{number} is out of range"), format!("write {EXPECTED}"));
+        }
+        ratio
     }
 
     pub(super) fn is_integer(&self) -> bool {

@@ -39,11 +39,19 @@ pub struct WebhookConfig {
     pub headers: Vec<(String, Secret)>,
 }
 
-/// The URL of a webhook. It may hold a token anywhere, so only its host is ever shown.
+/// The URL of a webhook, or of a collector. It may hold a token anywhere, so only its host is ever shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookUrl(Url);
 
 impl WebhookUrl {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Url::parse(text.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https")).map(Self)
+    }
+
+    pub(super) fn has_credentials(&self) -> bool {
+        !self.0.username().is_empty() || self.0.password().is_some()
+    }
+
     /// The URL itself, for the client and nobody else.
     #[must_use]
     pub fn expose(&self) -> &str {
@@ -172,13 +180,11 @@ fn is_pattern(text: &str) -> bool {
 /// Reads the URL without ever repeating it in a message: it may hold a token.
 fn url(entry: &Entry<'_, '_>) -> Option<WebhookUrl> {
     let text = entry.url_text(false)?;
-    match Url::parse(text.trim()) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => Some(WebhookUrl(url)),
-        _ => {
-            entry.report("this is not a URL of a web server", "write http://HOST/PATH or https://HOST/PATH");
-            None
-        }
+    let url = WebhookUrl::parse(&text);
+    if url.is_none() {
+        entry.report("this is not a URL of a web server", "write http://HOST/PATH or https://HOST/PATH");
     }
+    url
 }
 
 fn statuses(entry: Entry<'_, '_>) -> Option<Vec<u16>> {
@@ -195,7 +201,7 @@ fn statuses(entry: Entry<'_, '_>) -> Option<Vec<u16>> {
     Some(statuses)
 }
 
-fn headers(section: Section<'_, '_>) -> Vec<(String, Secret)> {
+pub(super) fn headers(section: Section<'_, '_>) -> Vec<(String, Secret)> {
     let mut headers = Vec::new();
     for (name, entry) in section.into_entries() {
         let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);

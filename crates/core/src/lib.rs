@@ -22,3 +22,4 @@ pub mod quiet;
 pub mod secret;
 pub mod source;
 pub mod store;
+pub mod telemetry;

@@ -133,6 +133,8 @@ table! { counted {
         "Shards of the outbox that belong to this process; there are 16.";
     Gauge webhook_away(receiver: "receiver") = "oncebox_webhook_away",
         "1 while a receiver of webhooks gets no events but one now and then, because it failed or asked for a pause.";
+    Counter telemetry_dropped_total() = "oncebox_telemetry_dropped_total",
+        "Spans that no collector has got, because it was away, slow, or refused them.";
 } worked_out {
     LAG_SECONDS("consumer") = "oncebox_lag_seconds",
         "Age of the oldest message in the partitions of this process that is not applied yet.";

@@ -25,7 +25,7 @@ const OUTSIDE: [&str; 7] =
     ["std::env", "std::fs", "std::net", "tokio::fs", "tokio::net", "tokio::signal", "signal_hook"];
 
 /// Which crates of ours each crate may build on. Whatever is not here is refused.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("core", &[]),
     ("sql", &["core"]),
     ("config", &["core", "sql"]),
@@ -37,6 +37,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("http", &["core"]),
     ("kafka", &["core", "kafka-ffi"]),
     ("kafka-ffi", &[]),
+    ("otlp", &["core"]),
     ("rabbitmq", &["core"]),
     ("webhook", &["core"]),
     ("testkit", &["core"]),
@@ -58,6 +59,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
             "kafka",
             "mongodb",
             "mysql",
+            "otlp",
             "postgres",
             "rabbitmq",
             "sql",

@@ -39,7 +39,7 @@ impl HttpSource {
         let waiting = Arc::new(Waiting::default());
         let answers = Arc::clone(&waiting);
         // Nothing is delivered again but what is sent again.
-        let open = OpenStream::queue(self.inbox.path.as_str()).says_redelivered();
+        let open = OpenStream::queue(self.inbox.path.as_str()).system("http").says_redelivered();
         let compares = self.inbox.compares_bodies(&intake.settings().identity.id);
         let open = if compares { open.compare_payloads() } else { open };
         let stream = intake.open(open.on_answer(move |answered| answers.answered(answered)));

@@ -92,6 +92,10 @@ impl Sink for KafkaSink {
     fn concurrency(&self) -> usize {
         MAX_BATCHES
     }
+
+    fn system(&self) -> Option<&'static str> {
+        Some("kafka")
+    }
 }
 
 impl fmt::Debug for KafkaSink {

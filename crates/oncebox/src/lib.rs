@@ -89,7 +89,7 @@ pub use oncebox_core::monitor::Monitor;
 #[doc(inline)]
 pub use oncebox_core::outbox::{Emit, Event, LocalQueue, Relay, RelaySettings};
 #[doc(inline)]
-pub use oncebox_core::{operate, source, store};
+pub use oncebox_core::{operate, source, store, telemetry};
 
 pub mod handler {
     //! The shapes of handlers, and the trait for those that work on whole batches.

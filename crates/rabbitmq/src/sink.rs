@@ -247,6 +247,10 @@ impl Sink for RabbitmqSink {
     fn concurrency(&self) -> usize {
         MAX_BATCHES
     }
+
+    fn system(&self) -> Option<&'static str> {
+        Some("rabbitmq")
+    }
 }
 
 impl fmt::Debug for RabbitmqSink {

@@ -289,6 +289,10 @@ impl Deliver for Webhook {
     fn standing(&self) -> Standing {
         self.gate.standing()
     }
+
+    fn system(&self) -> Option<&'static str> {
+        Some("http")
+    }
 }
 
 impl fmt::Debug for Webhook {

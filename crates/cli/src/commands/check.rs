@@ -2,6 +2,7 @@
 
 mod outbox;
 mod queues;
+mod telemetry;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -40,6 +41,7 @@ pub(crate) async fn run(file: &Path, output: Output) -> CommandResult {
     let (queues, reached) = queues::check(&config).await;
     unreachable |= !reached;
     findings.extend(queues);
+    findings.extend(telemetry::check(&config).await);
 
     match output {
         Output::Json => output::json(&findings.iter().map(as_json).collect::<Vec<_>>())?,

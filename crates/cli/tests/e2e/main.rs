@@ -49,6 +49,7 @@ mod soak;
 mod support;
 mod surface;
 mod sweep;
+mod telemetry;
 mod tenancy;
 mod truncated;
 mod values;

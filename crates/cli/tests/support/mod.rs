@@ -2,6 +2,7 @@
 
 pub(crate) mod broker;
 pub(crate) mod check;
+pub(crate) mod collector;
 pub(crate) mod command;
 pub(crate) mod config;
 pub(crate) mod daemon;

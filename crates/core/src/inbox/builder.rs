@@ -18,6 +18,7 @@ use crate::live::Live;
 use crate::monitor::Monitor;
 use crate::names::ConsumerName;
 use crate::store::Store;
+use crate::telemetry::Telemetry;
 
 /// An inbox that is being described: whose it is, where the id of a message is, what happens to one that fails.
 ///
@@ -197,6 +198,13 @@ impl<S: Store> Inbox<S> {
     #[must_use]
     pub fn pauses(mut self, watch: PauseWatch) -> Self {
         self.settings.pauses = watch;
+        self
+    }
+
+    /// Who gets spans, and of which messages. Default: nobody.
+    #[must_use]
+    pub fn telemetry(mut self, telemetry: Telemetry) -> Self {
+        self.settings.telemetry = telemetry;
         self
     }
 

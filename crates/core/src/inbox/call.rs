@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::message::Message;
 use crate::names::ConsumerName;
 use crate::store::Store;
+use crate::telemetry::TRACEPARENT;
 
 /// [`Apply`] behind a pointer, so that the type of a handler stays out of the types that people name. Costs one allocation
 /// per transaction.
@@ -176,7 +177,7 @@ pub(crate) fn cause(named: Option<&Message>) -> Cause {
         consumer,
         tenant: Some(message.tenant().as_str().to_owned()),
         message_id: Some(message.id().as_str().to_owned()),
-        traceparent: message.header("traceparent").map(str::to_owned),
+        traceparent: message.header(TRACEPARENT).map(str::to_owned),
         correlation_id: message.header(CORRELATION_ID).map(str::to_owned),
     }
 }

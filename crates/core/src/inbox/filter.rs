@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::Engine;
 use super::identity::Selector;
@@ -70,7 +71,12 @@ impl super::Settings {
 impl<S: InboxStore> Engine<S> {
     /// Gives the records that are wanted their identity. The others are settled: no transaction, no receipt, no id. The
     /// position moves past them with the next commit, or with a note.
-    pub(super) fn take_in(&self, partition: &Partition, records: Vec<Record>) -> Vec<Item> {
+    pub(super) fn take_in(
+        &self,
+        partition: &Partition,
+        records: Vec<Record>,
+        arrivals: &[(i64, Instant)],
+    ) -> Vec<Item> {
         let (wanted, others): (Vec<Record>, Vec<Record>) =
             records.into_iter().partition(|record| self.settings.wants(record));
         if !others.is_empty() {
@@ -81,6 +87,8 @@ impl<S: InboxStore> Engine<S> {
             partition.answer(&others.iter().map(answer).collect::<Vec<_>>());
             self.meters.filtered.increment(others.len() as u64);
         }
-        self.identify(wanted)
+        let items = self.identify(wanted);
+        self.trace_arrivals(partition, &items, arrivals);
+        items
     }
 }

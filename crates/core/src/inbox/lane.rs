@@ -78,7 +78,7 @@ impl<S: InboxStore> Engine<S> {
     }
 
     fn prepare(&self, partition: &Partition, taken: Taken) -> (Arc<Vec<Item>>, InFlight) {
-        (Arc::new(self.take_in(partition, taken.records)), taken.in_flight)
+        (Arc::new(self.take_in(partition, taken.records, &taken.arrivals)), taken.in_flight)
     }
 
     /// Gives each record its identity and the key of its receipt.

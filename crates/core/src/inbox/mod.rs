@@ -32,6 +32,7 @@ mod receipt;
 mod replay;
 mod settings;
 mod torn;
+mod trace;
 mod transaction;
 mod worker;
 

@@ -46,6 +46,8 @@ pub(crate) struct Partition {
     pub(super) says_redelivered: bool,
     /// Which messages may be settled although nobody was told.
     pub(super) unsure: Unsure,
+    /// What spans call its broker.
+    pub(crate) system: &'static str,
     /// How long a message that failed waits before it is given back. `None`: its sender waits for the answer.
     give_back_after: Option<Backoff>,
     /// How often something was given back since the last message was settled.
@@ -69,7 +71,8 @@ impl Partition {
         Self {
             lag,
             key: PositionKey { consumer, topic: open.topic, partition: open.partition },
-            queues: Queues::new(settings.lanes, settings.batch, &settings.memory),
+            queues: Queues::new(settings.lanes, settings.batch, &settings.memory)
+                .noting_arrivals(settings.telemetry.is_on()),
             progress: PartitionProgress::new(settings.clock),
             deliveries: (!open.positioned).then(|| Deliveries::new(settings.clock)),
             owner: OnceLock::new(),
@@ -84,6 +87,7 @@ impl Partition {
             compares_payloads: open.compares_payloads,
             says_redelivered: open.says_redelivered,
             unsure: Unsure::default(),
+            system: open.system,
             give_back_after: open.give_back_after,
             given_back_in_a_row: AtomicU32::new(0),
             on_answer: open.on_answer,

@@ -5,6 +5,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -27,20 +28,30 @@ pub(crate) struct Queues {
     holding: Arc<Holding>,
     /// No new work may begin.
     ended: CancellationToken,
+    notes_arrivals: bool,
 }
 
 /// A batch that a lane has taken.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) records: Vec<Record>,
+    /// When each of them, by its offset, came; nothing unless that is noted.
+    pub(crate) arrivals: Vec<(i64, Instant)>,
     /// To be dropped when they are done with.
     pub(crate) in_flight: InFlight,
 }
 
 #[derive(Debug, Default)]
 struct LaneQueue {
-    records: Mutex<VecDeque<Record>>,
+    records: Mutex<VecDeque<Waiting>>,
     arrived: Notify,
+}
+
+/// A record, and since when it waits, if that is noted.
+#[derive(Debug)]
+struct Waiting {
+    record: Record,
+    since: Option<Instant>,
 }
 
 impl Queues {
@@ -57,7 +68,14 @@ impl Queues {
             },
             holding: Holding::of(memory),
             ended: CancellationToken::new(),
+            notes_arrivals: false,
         }
+    }
+
+    /// With the times at which records come.
+    pub(crate) fn noting_arrivals(mut self, noted: bool) -> Self {
+        self.notes_arrivals = noted;
+        self
     }
 
     pub(crate) fn lanes(&self) -> usize {
@@ -69,7 +87,8 @@ impl Queues {
         self.bytes.fetch_add(record.byte_len(), Ordering::Relaxed);
         self.holding.add(Load::of(std::iter::once(&record)));
         let lane = &self.lanes[lane_of(&record, self.lanes.len())];
-        lock(&lane.records).push_back(record);
+        let since = self.notes_arrivals.then(Instant::now);
+        lock(&lane.records).push_back(Waiting { record, since });
         lane.arrived.notify_one();
     }
 
@@ -104,9 +123,11 @@ impl Queues {
         (records.len() >= bounds.messages).then(|| self.taken(take_batch(&mut records, bounds)))
     }
 
-    fn taken(&self, records: Vec<Record>) -> Taken {
+    fn taken(&self, batch: Vec<Waiting>) -> Taken {
+        let arrivals = batch.iter().filter_map(|one| Some((one.record.offset, one.since?))).collect();
+        let records: Vec<Record> = batch.into_iter().map(|one| one.record).collect();
         let in_flight = self.no_longer_waiting(records.iter());
-        Taken { records, in_flight }
+        Taken { records, arrivals, in_flight }
     }
 
     /// These wait somewhere else in the lane, and still count.
@@ -130,7 +151,7 @@ impl Queues {
 
     /// Copies of what waits for a lane, without taking it.
     pub(crate) fn peek(&self, lane: usize, most: usize) -> Vec<Record> {
-        lock(&self.lanes[lane].records).iter().take(most).cloned().collect()
+        lock(&self.lanes[lane].records).iter().take(most).map(|one| one.record.clone()).collect()
     }
 
     pub(crate) fn is_empty(&self, lane: usize) -> bool {
@@ -143,7 +164,7 @@ impl Queues {
         self.ended.cancel();
         for lane in &self.lanes {
             let dropped = std::mem::take(&mut *lock(&lane.records));
-            drop(self.no_longer_waiting(dropped.iter()));
+            drop(self.no_longer_waiting(dropped.iter().map(|one| &one.record)));
         }
     }
 
@@ -173,14 +194,14 @@ fn lane_of(record: &Record, lanes: usize) -> usize {
     (slot % lanes as u64) as usize
 }
 
-fn take_batch(queue: &mut VecDeque<Record>, bounds: BatchBounds) -> Vec<Record> {
+fn take_batch(queue: &mut VecDeque<Waiting>, bounds: BatchBounds) -> Vec<Waiting> {
     let mut bytes = 0_usize;
     let count = queue
         .iter()
         .take(bounds.messages.max(1))
-        .take_while(|record| {
+        .take_while(|waiting| {
             let first = bytes == 0;
-            bytes = bytes.saturating_add(record.byte_len().max(1));
+            bytes = bytes.saturating_add(waiting.record.byte_len().max(1));
             first || bytes <= bounds.bytes
         })
         .count();
@@ -206,20 +227,20 @@ mod tests {
             messages in 1_usize..20,
             bytes in 1_usize..120,
         ) {
-            let mut queue: VecDeque<Record> =
-                sizes.iter().enumerate().map(|(i, size)| record(i as i64, None, *size)).collect();
+            let waiting = |(i, size): (usize, &usize)| Waiting { record: record(i as i64, None, *size), since: None };
+            let mut queue: VecDeque<Waiting> = sizes.iter().enumerate().map(waiting).collect();
             let bounds = BatchBounds { messages, bytes };
             let mut seen = Vec::new();
             while !queue.is_empty() {
                 let batch = take_batch(&mut queue, bounds);
                 prop_assert!(!batch.is_empty() && batch.len() <= messages);
-                let size = |r: &Record| r.byte_len().max(1);
+                let size = |one: &Waiting| one.record.byte_len().max(1);
                 let total: usize = batch.iter().map(size).sum();
                 prop_assert!(total <= bytes || batch.len() == 1);
                 if let Some(next) = queue.front() {
                     prop_assert!(batch.len() == messages || total + size(next) > bytes);
                 }
-                seen.extend(batch.iter().map(|r| r.offset));
+                seen.extend(batch.iter().map(|one| one.record.offset));
             }
             prop_assert_eq!(seen, (0..sizes.len() as i64).collect::<Vec<_>>());
         }

@@ -95,7 +95,8 @@ impl<S: InboxStore> Engine<S> {
             }
             taken = partition.queues.next(lane, self.settings.batch) => {
                 let taken = taken?;
-                Some((Work::Arrived(self.take_in(partition, taken.records)), taken.in_flight))
+                let items = self.take_in(partition, taken.records, &taken.arrivals);
+                Some((Work::Arrived(items), taken.in_flight))
             }
         }
     }

@@ -8,6 +8,7 @@ use super::pauses::PauseWatch;
 use super::policy::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
 use crate::clock::Clock;
 use crate::inbox::{Memory, Turn};
+use crate::telemetry::Telemetry;
 
 /// Everything that can be set for one consumer. [`Default`] is right for most; only the id has to be thought about. What is
 /// set often has a method of [`Inbox`](crate::inbox::Inbox).
@@ -56,6 +57,8 @@ pub struct Settings {
     pub purge_every: Duration,
     /// The time of day that retention goes by.
     pub clock: Clock,
+    /// Who gets spans, and of which messages.
+    pub telemetry: Telemetry,
 }
 
 impl Default for Settings {
@@ -78,6 +81,7 @@ impl Default for Settings {
             retention: Duration::from_secs(7 * 24 * 60 * 60),
             purge_every: Duration::from_secs(60 * 60),
             clock: Clock::system(),
+            telemetry: Telemetry::default(),
         }
     }
 }

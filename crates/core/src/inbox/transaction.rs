@@ -18,6 +18,7 @@ use super::item::Item;
 use super::letters::{collision_letter, log_unseen, refused_letter, unfit_letter};
 use super::partition::Partition;
 use super::receipt::ReceiptKey;
+use super::trace::{Step, Trace};
 use crate::error::{BoxError, WithValues, Wording, describe, describe_in_log, reject, with_values};
 use crate::failpoint::failpoint;
 use crate::message::Message;
@@ -129,7 +130,10 @@ impl<S: InboxStore> Engine<S> {
         let running = tokio::spawn(async move {
             let (_beside, _connection) = (beside, connection);
             let passage = engine.gate.enter().await;
-            let result = engine.transaction(&partition, &items[range], &task, attempt).await;
+            let mut trace = engine.trace(&items[range.clone()], &task);
+            let result =
+                engine.transaction(&partition, &items[range.clone()], &task, attempt, &mut trace).await;
+            engine.trace_ended(&partition, &items[range], trace, &result);
             if let Err(Trouble::Transient { counts: true, .. }) = &result {
                 engine.gate.collided(&passage);
             }
@@ -153,7 +157,9 @@ impl<S: InboxStore> Engine<S> {
         items: &[Item],
         task: &Task,
         attempt: Option<i64>,
+        trace: &mut Trace,
     ) -> Result<(), Trouble> {
+        trace.begin(Step::Claim);
         let began = Instant::now();
         let (candidates, mut collisions) = first_copies(items);
         let columns = self.further_columns(&candidates);
@@ -183,6 +189,7 @@ impl<S: InboxStore> Engine<S> {
         };
         let Claimed { mut txn, fresh: written, .. } = claimed;
         collisions.extend(claimed.collisions.into_iter().map(|at| candidates[at].0));
+        trace.end_step(None);
         failpoint("after-claim");
 
         let with_receipt =
@@ -219,7 +226,7 @@ impl<S: InboxStore> Engine<S> {
 
         let prepared = self.set_aside(&mut txn, partition, task, &mut fresh, &mut letters).await;
         let (result, events) = match prepared {
-            Ok(()) => self.run_handler(&mut txn, &fresh).await,
+            Ok(()) => self.run_handler(&mut txn, &fresh, trace).await,
             Err(trouble) => (Err(trouble), false),
         };
         let result = match result {
@@ -264,11 +271,14 @@ impl<S: InboxStore> Engine<S> {
         if mistaken("AnswerBeforeCommit") {
             partition.answer(&answers);
         }
+        trace.begin(Step::Commit);
         match self.store.commit(txn, advance).await {
             Ok(()) => {}
             Err(e) if e.class == ErrorClass::Torn => return Err(torn(e).await),
             Err(e) => return Err(self.not_committed(partition, items, e)),
         }
+        trace.end_step(None);
+        trace.answered(&answers);
         failpoint("after-commit");
         partition.unsure.over(items.iter().map(Item::offset));
         if !matches!(task, Task::Park { .. }) {
@@ -323,18 +333,26 @@ impl<S: InboxStore> Engine<S> {
     }
 
     /// Also says whether the handler has written events.
-    async fn run_handler(&self, txn: &mut S::Txn, fresh: &[(usize, Message)]) -> (Result<(), Trouble>, bool) {
+    async fn run_handler(
+        &self,
+        txn: &mut S::Txn,
+        fresh: &[(usize, Message)],
+        trace: &mut Trace,
+    ) -> (Result<(), Trouble>, bool) {
         if fresh.is_empty() {
             return (Ok(()), false);
         }
         failpoint("before-handler");
-        let messages: Vec<Message> = fresh.iter().map(|(_, message)| message.clone()).collect();
+        let messages: Vec<Message> = fresh.iter().map(|(at, message)| trace.message(*at, message)).collect();
+        trace.begin(Step::Handler);
         let call = call::call(&self.consumer, &self.apply, txn, &messages);
         // A panic ends the handler and not the transaction: what it left behind is still to be undone, and looked at.
         let (applied, events) = match AssertUnwindSafe(call).catch_unwind().await {
             Ok(returned) => returned,
             Err(panic) => {
-                return (Err(Trouble::Failed { at: None, error: panic_error(panic.as_ref()) }), false);
+                let trouble = Trouble::Failed { at: None, error: panic_error(panic.as_ref()) };
+                trace.end_step(Some(&trouble));
+                return (Err(trouble), false);
             }
         };
         let applied = applied.map_err(|failure| {
@@ -342,6 +360,7 @@ impl<S: InboxStore> Engine<S> {
             let at = failure.at.and_then(|at| fresh.get(at)).map(|(item, _)| *item);
             Trouble::new(class, at, with_values::<S>(failure.error, class)).of_the_handler()
         });
+        trace.end_step(applied.as_ref().err());
         (applied, events)
     }
 }

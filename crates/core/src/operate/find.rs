@@ -7,6 +7,7 @@ use crate::names::{ConsumerName, MessageId, Tenant};
 use crate::store::{
     CausedEvents, DeadFilter, DeadSummary, FoundReceipt, OutboxAdmin, OutboxEntry, StoreResult,
 };
+use crate::telemetry::TRACEPARENT;
 
 /// How many places of the outbox are looked at.
 const NEWEST_EVENTS: u32 = 100_000;
@@ -14,7 +15,7 @@ const NEWEST_EVENTS: u32 = 100_000;
 const MAX_LETTERS: u32 = 20;
 
 /// The header that says which trace a message belongs to (W3C Trace Context).
-pub const TRACE_HEADER: &str = "traceparent";
+pub const TRACE_HEADER: &str = TRACEPARENT;
 
 /// A message as one consumer knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,6 +18,7 @@ use crate::outbox::time::{EXPIRY, When, to_rfc3339};
 use crate::outbox::wake;
 use crate::store::Outbox;
 use crate::store::headers_json;
+use crate::telemetry::TRACEPARENT;
 
 /// The longest topic, in bytes: Kafka's own limit.
 pub const MAX_TOPIC_BYTES: usize = 249;
@@ -244,7 +245,7 @@ impl Event {
     /// Its own headers, and those that follow from its cause and its expiry where it has none of that name.
     fn headers_json(&self, cause: &mut Cause, expires_at_ms: Option<i64>) -> String {
         let further = [
-            ("traceparent", cause.traceparent.take()),
+            (TRACEPARENT, cause.traceparent.take()),
             (CORRELATION_ID, cause.correlation_id.take()),
             (EXPIRY, expires_at_ms.map(to_rfc3339)),
         ];

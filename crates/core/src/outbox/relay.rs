@@ -16,6 +16,7 @@ mod lines;
 mod routes;
 mod share;
 mod timing;
+mod trace;
 mod unit;
 
 use std::fmt;
@@ -41,6 +42,7 @@ use crate::inbox::BatchBounds;
 use crate::metrics::{self, Counter, Gauge};
 use crate::monitor::Monitor;
 use crate::store::OutboxAdmin;
+use crate::telemetry::Telemetry;
 
 /// How often published events are looked through.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(60);
@@ -109,6 +111,7 @@ pub struct Relay<S> {
     store: S,
     settings: RelaySettings,
     monitor: Monitor,
+    telemetry: Telemetry,
     given: Given,
 }
 
@@ -119,6 +122,7 @@ impl<S: OutboxAdmin> Relay<S> {
             store,
             settings: RelaySettings::default(),
             monitor: Monitor::default(),
+            telemetry: Telemetry::default(),
             given: Given::default(),
         }
     }
@@ -227,6 +231,13 @@ impl<S: OutboxAdmin> Relay<S> {
         self
     }
 
+    /// Who gets spans, and of which events. Default: nobody.
+    #[must_use]
+    pub fn telemetry(mut self, telemetry: Telemetry) -> Self {
+        self.telemetry = telemetry;
+        self
+    }
+
     /// Publishes until `shutdown` completes; then waits for what is under way and gives its shards back. A database or a
     /// receiver that is away does not end it.
     ///
@@ -263,6 +274,7 @@ impl<S: OutboxAdmin> Relay<S> {
             share,
             settings: self.settings,
             monitor: self.monitor,
+            telemetry: self.telemetry,
         });
         let dispatcher = Dispatcher::new(Arc::clone(&inner), routes);
         // The leases outlive the stop: what is under way still needs them.
@@ -310,6 +322,7 @@ struct Inner<S> {
     source: Arc<str>,
     settings: RelaySettings,
     monitor: Monitor,
+    telemetry: Telemetry,
     share: Share,
     shards: Shards,
     /// Held while leases are asked for or given back; true when the relay has left.

@@ -122,6 +122,12 @@ pub trait Sink: Send + Sync + 'static {
     fn standing(&self) -> Standing {
         Standing::Ready
     }
+
+    /// What spans call the broker: `messaging.system` of the conventions of OpenTelemetry. `None`: events that go there stay inside,
+    /// and are no spans.
+    fn system(&self) -> Option<&'static str> {
+        Some("oncebox")
+    }
 }
 
 impl<T: Sink> Sink for Arc<T> {
@@ -152,6 +158,10 @@ impl<T: Sink> Sink for Arc<T> {
     fn standing(&self) -> Standing {
         T::standing(self)
     }
+
+    fn system(&self) -> Option<&'static str> {
+        T::system(self)
+    }
 }
 
 /// An event is tried until it is delivered.
@@ -166,6 +176,7 @@ pub(crate) trait AnySink: Send + Sync {
     fn is_paused(&self) -> bool;
     fn parks_keys(&self) -> bool;
     fn standing(&self) -> Standing;
+    fn system(&self) -> Option<&'static str>;
 }
 
 pub(crate) type Delivering<'a> = Pin<Box<dyn Future<Output = Result<Vec<Delivery>, BoxError>> + Send + 'a>>;
@@ -197,5 +208,9 @@ impl<T: Sink> AnySink for T {
 
     fn standing(&self) -> Standing {
         Sink::standing(self)
+    }
+
+    fn system(&self) -> Option<&'static str> {
+        Sink::system(self)
     }
 }

@@ -164,6 +164,8 @@ pub struct OpenStream {
     pub give_back_after: Option<Backoff>,
     /// Whether the source says of each message that it has delivered before that it has.
     pub says_redelivered: bool,
+    /// What spans call the broker.
+    pub system: &'static str,
     /// Hears what became of each message.
     pub on_answer: Option<OnAnswer>,
     /// Hears that the stream has something to tell.
@@ -180,6 +182,7 @@ impl OpenStream {
             compares_payloads: false,
             give_back_after: None,
             says_redelivered: false,
+            system: "oncebox",
             on_answer: None,
             on_news: None,
         }
@@ -216,6 +219,13 @@ impl OpenStream {
     #[must_use]
     pub fn says_redelivered(mut self) -> Self {
         self.says_redelivered = true;
+        self
+    }
+
+    /// What spans call the broker: `messaging.system` of the conventions of OpenTelemetry.
+    #[must_use]
+    pub fn system(mut self, name: &'static str) -> Self {
+        self.system = name;
         self
     }
 

@@ -60,7 +60,7 @@ impl Reader {
     fn open(&mut self, topic: Arc<str>, number: i32) {
         let bell = self.bells.bell((Arc::clone(&topic), number));
         let news = Arc::clone(&bell);
-        let open = OpenStream::new(Arc::clone(&topic), number).on_news(move || news.ring());
+        let open = OpenStream::new(Arc::clone(&topic), number).system("kafka").on_news(move || news.ring());
         let stream = self.intake.open(open);
         self.opened += 1;
         let partition = Partition::new(stream, topic, self.opened, bell);

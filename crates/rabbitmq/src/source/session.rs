@@ -69,6 +69,7 @@ impl<'s> Session<'s> {
             }
         };
         let open = OpenStream::queue(&*source.queue)
+            .system("rabbitmq")
             .give_back_after(GIVEN_BACK)
             .says_redelivered()
             .on_answer(on_answer);

@@ -11,6 +11,7 @@ mod sources;
 mod summary;
 mod supervise;
 mod sweeps;
+mod telemetry;
 mod watch;
 
 use std::path::Path;
@@ -26,6 +27,7 @@ use oncebox_core::monitor::{LoopHandle, Monitor};
 use oncebox_core::operate::{UPKEEP_INTERVAL, upkeep_loop};
 use oncebox_core::outbox::purge_published_loop;
 use oncebox_core::store::FindingLevel;
+use oncebox_core::telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -40,6 +42,7 @@ use settings::{LiveSettings, Reloading};
 use shared::Shared;
 use sources::{Doors, Sources};
 use supervise::Loops;
+use telemetry::Exporting;
 use watch::OutboxAlarms;
 
 /// How often published events and swept rows whose time is over are removed, where no relay does it.
@@ -66,6 +69,7 @@ pub(crate) async fn run(file: &Path, level: LogLevel) -> CommandResult {
     let members = config.inboxes.iter().filter(|inbox| !matches!(inbox.source, SourceConfig::Http(_)));
     let ready = Readiness::new(&monitor, members.map(|inbox| inbox.consumer.to_string()));
     let metrics = exporter::install()?;
+    let exporting = Exporting::start(config.telemetry.as_ref())?;
     let pauses = PauseWatch::default();
     let shares = Shares::of(&config);
     let store = shares.store(&config.store);
@@ -91,7 +95,7 @@ pub(crate) async fn run(file: &Path, level: LogLevel) -> CommandResult {
 
     let setup = monitor.register_with("setup", "", "set up");
     let mut tries = 0;
-    loop {
+    let ended = loop {
         let daemon = Daemon {
             config: &config,
             shares: &shares,
@@ -102,6 +106,7 @@ pub(crate) async fn run(file: &Path, level: LogLevel) -> CommandResult {
             ready: &ready,
             setup: &setup,
             settings: &settings,
+            telemetry: exporting.telemetry(),
         };
         match with_store(&store, daemon).await {
             // The database is away: stay up, say so, try again.
@@ -112,12 +117,14 @@ pub(crate) async fn run(file: &Path, level: LogLevel) -> CommandResult {
                 }
                 tokio::select! {
                     () = tokio::time::sleep(backoff::SETUP.delay(tries)) => {}
-                    () = stop.cancelled() => return Ok(Answer::Yes),
+                    () = stop.cancelled() => break Ok(Answer::Yes),
                 }
             }
-            other => return other,
+            other => break other,
         }
-    }
+    };
+    exporting.finish().await;
+    ended
 }
 
 struct Daemon<'a> {
@@ -130,6 +137,7 @@ struct Daemon<'a> {
     ready: &'a Readiness,
     setup: &'a LoopHandle,
     settings: &'a LiveSettings,
+    telemetry: &'a Telemetry,
 }
 
 impl WithStore for Daemon<'_> {
@@ -138,7 +146,8 @@ impl WithStore for Daemon<'_> {
     const MAKES_FILE: bool = true;
 
     async fn run<S: ConfiguredStore>(self, store: S) -> CommandResult {
-        let Self { config, shares, doors, stop, monitor, pauses, ready, setup, settings: live } = self;
+        let Self { config, shares, doors, stop, monitor, pauses, ready, setup, settings: live, telemetry } =
+            self;
         for migration in store.migrate().await? {
             info!(version = migration.version, name = migration.name, "migration applied");
         }
@@ -181,6 +190,7 @@ impl WithStore for Daemon<'_> {
                 .map_err(|e| Failure::config(e.to_string()))?
                 .settings(settings)
                 .pauses(pauses.clone())
+                .telemetry(telemetry.clone())
                 .monitor(monitor.clone());
             if let Some(retry) = live.retry(&inbox.consumer) {
                 described = described.live_retry(retry);
@@ -192,9 +202,10 @@ impl WithStore for Daemon<'_> {
         }
         match relay {
             Some(sinks) => {
-                let store = store.clone();
+                let (store, telemetry) = (store.clone(), telemetry.clone());
                 loops.keep("relay", move |monitor, stop| {
-                    sinks.relay(store.clone(), &accepted).monitor(monitor).serve(stop)
+                    let relay = sinks.relay(store.clone(), &accepted).monitor(monitor);
+                    relay.telemetry(telemetry.clone()).serve(stop)
                 });
             }
             None => {

@@ -10,12 +10,13 @@ use super::super::parse;
 const GUIDE: &str = include_str!("../../../../../docs/guides/daemon.md");
 
 /// What is required in each section.
-const SMALLEST: [(&str, &str, &str); 12] = [
+const SMALLEST: [(&str, &str, &str); 13] = [
     ("store", "[store]", "url = \"postgres://erp@db/erp\""),
     ("kafka", "[kafka]", "brokers = \"k\""),
     ("rabbitmq", "[rabbitmq]", "url = \"amqp://host\""),
     ("http", "[http]", ""),
     ("log", "[log]", ""),
+    ("telemetry", "[telemetry]", "otlp = \"http://host\""),
     ("limits", "[limits]", ""),
     ("purge", "[purge]", ""),
     ("outbox", "[outbox]", ""),

@@ -1,4 +1,4 @@
-//! `[http]`, `[rabbitmq]`, `[limits]`, `[purge]` and `[log]`.
+//! `[http]`, `[rabbitmq]`, `[limits]`, `[purge]`, `[telemetry]` and `[log]`.
 
 use super::{BASE, Case};
 use crate::{Config, Surroundings};
@@ -15,6 +15,42 @@ pub(super) const CASES: &[Case] = &[
     ),
     ("[http]", "[rabbitmq]\n[http]", "rabbitmq.url", 7, "it is missing"),
     ("[http]", "[rabbitmq]\nurl = \"http://h\"\n[http]", "rabbitmq.url", 8, "not a URL of a RabbitMQ broker"),
+    ("[http]", "[telemetry]\n[http]", "telemetry.otlp", 7, "it is missing; write where the collector takes"),
+    (
+        "[http]",
+        "[telemetry]\notlp = \"host:4318\"\n[http]",
+        "telemetry.otlp",
+        8,
+        "not the URL of a collector",
+    ),
+    (
+        "[http]",
+        "[telemetry]\notlp = \"http://me:pw@h\"\n[http]",
+        "telemetry.otlp",
+        8,
+        "is not sent; write them under `headers`",
+    ),
+    (
+        "[http]",
+        "[telemetry]\notlp = \"http://h\"\nsample = 1.5\n[http]",
+        "telemetry.sample",
+        9,
+        "1.5 is out of range; write a number from 0 to 1",
+    ),
+    (
+        "[http]",
+        "[telemetry]\notlp = \"http://h\"\nsample = \"all\"\n[http]",
+        "telemetry.sample",
+        9,
+        "this is a string; write a number",
+    ),
+    (
+        "[http]",
+        "[telemetry]\notlp = \"http://h\"\nservicename = \"x\"\n[http]",
+        "telemetry.servicename",
+        9,
+        "did you mean `service_name`",
+    ),
     ("[outbox]", "[purge]\nevery = \"0s\"\n[outbox]", "purge.every", 20, "too short"),
 ];
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use oncebox_core::inbox::{BatchBounds, OnFailure, RetryPolicy, StalePolicy, StartPolicy};
+use oncebox_core::telemetry::Ratio;
 use oncebox_sql::{Handler, PayloadKind, RowRule};
 
 use super::{SMALL, kafka, parse, sql};
@@ -125,6 +126,24 @@ fn every_key() {
     assert_eq!(config.outbox, outbox);
     assert_eq!((a.max_connections, b.max_connections), (Some(4), None));
     assert_eq!(config.limits, LimitsConfig { memory: 1 << 30 });
+}
+
+#[test]
+fn telemetry_is_off_unless_a_collector_is_named() {
+    assert_eq!(parse(SMALL).telemetry, None);
+    let telemetry = |keys: &str| parse(&format!("{SMALL}[telemetry]\n{keys}")).telemetry.unwrap();
+    let small = telemetry("otlp = \"http://127.0.0.1:4318\"");
+    assert_eq!((small.service_name.as_str(), small.message_ids), ("oncebox", false));
+    assert_eq!((small.sample, small.headers.len()), (Ratio::default(), 0));
+    let all = "otlp = \"https://otlp.example.com/secret\"\nheaders = { \"x-api-key\" = \"canary\" }\n\
+               service_name = \"shop\"\nsample = 0.25\nmessage_ids = true";
+    let all = telemetry(all);
+    assert_eq!(Some(all.sample), Ratio::new(0.25));
+    assert_eq!((all.service_name.as_str(), all.message_ids), ("shop", true));
+    assert_eq!(all.headers[0].1.expose(), "canary");
+    let shown = format!("{all:?}");
+    assert!(!shown.contains("canary") && !shown.contains("secret"), "{shown}");
+    assert_eq!(Some(telemetry("otlp = \"http://h\"\nsample = 1").sample), Ratio::new(1.0));
 }
 
 #[test]

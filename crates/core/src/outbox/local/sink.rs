@@ -99,6 +99,11 @@ impl Sink for LocalSink {
     fn batch_events(&self) -> usize {
         BATCH_EVENTS
     }
+
+    /// The message is on its way to its inbox, and sent to nobody.
+    fn system(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl fmt::Debug for LocalSink {

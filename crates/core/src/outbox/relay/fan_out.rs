@@ -111,6 +111,11 @@ impl<S: OutboxAdmin> Sink for FanOut<S> {
     fn batch_events(&self) -> usize {
         500
     }
+
+    /// The copies are what is sent.
+    fn system(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// The headers of a copy: it was written when the event was.

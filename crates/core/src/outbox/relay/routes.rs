@@ -214,6 +214,10 @@ impl Sink for Rest {
     fn standing(&self) -> Standing {
         self.0.standing()
     }
+
+    fn system(&self) -> Option<&'static str> {
+        self.0.system()
+    }
 }
 
 /// Takes the events that no other sink takes: they go aside, for an operator.

@@ -13,6 +13,7 @@ use super::Inner;
 use super::behind::behind;
 use super::fan_out;
 use super::routes::Route;
+use super::trace::Sending;
 use crate::backoff;
 use crate::error::describe;
 use crate::failpoint::failpoint;
@@ -105,7 +106,9 @@ impl<S: OutboxAdmin> Inner<S> {
             }
             unit.route.health.busy();
             failpoint("relay-after-read");
-            let events: Vec<OutgoingEvent> = events.into_iter().map(|event| self.outgoing(event)).collect();
+            let mut events: Vec<OutgoingEvent> =
+                events.into_iter().map(|event| self.outgoing(event)).collect();
+            let sending = Sending::begin(&self.telemetry, sink.system(), &mut events);
             let sent = Instant::now();
             let delivered = tokio::select! {
                 biased;
@@ -118,8 +121,13 @@ impl<S: OutboxAdmin> Inner<S> {
             };
             let answers = match delivered {
                 Ok(answers) => answers,
-                Err(error) => return self.failed(unit, &describe(error.as_ref())),
+                Err(error) => {
+                    let reason = describe(error.as_ref());
+                    sending.failed(&reason);
+                    return self.failed(unit, &reason);
+                }
             };
+            sending.answered(&answers);
             let took = sent.elapsed();
             failpoint("relay-after-report");
             let no_answer =

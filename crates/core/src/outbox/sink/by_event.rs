@@ -28,6 +28,11 @@ pub trait Deliver: Send + Sync + 'static {
     fn standing(&self) -> Standing {
         Standing::Ready
     }
+
+    /// What spans call it: see [`Sink::system`].
+    fn system(&self) -> Option<&'static str> {
+        Some("oncebox")
+    }
 }
 
 /// A [`Deliver`] made of an `async fn(OutgoingEvent) -> oncebox::Result` or an async closure.
@@ -168,6 +173,10 @@ impl<D: Deliver> Sink for ByEvent<D> {
 
     fn standing(&self) -> Standing {
         self.deliver.standing()
+    }
+
+    fn system(&self) -> Option<&'static str> {
+        self.deliver.system()
     }
 }
 

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::message::{Headers, Record};
 use crate::outbox::time::to_rfc3339;
 use crate::store::StoredEvent;
+use crate::telemetry::{SpanContext, set_traceparent};
 
 /// An event on its way to a sink. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +69,12 @@ impl OutgoingEvent {
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.stored.attempts
+    }
+
+    /// The same event, whose trace goes on with that span.
+    pub(in crate::outbox) fn continued_by(&self, span: &SpanContext) -> Self {
+        let headers = set_traceparent(&self.stored.headers, span);
+        Self::new(StoredEvent { headers, ..(*self.stored).clone() }, Arc::clone(&self.source))
     }
 
     pub(in crate::outbox) fn stored(&self) -> &StoredEvent {
