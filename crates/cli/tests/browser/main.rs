@@ -119,7 +119,7 @@ async fn somebody_signs_in_and_sees_what_the_role_allows() {
 async fn fill(folder: &TempDir, server: &Server) {
     execute(folder, "INSERT INTO stock VALUES ('nut', 0)").await;
     server.eventually("the inbox is open", |s| s.deliver("order-1", "nut") == 202);
-    let article = |nth: u32| if nth % 7 == 0 { "bolt" } else { "nut" };
+    let article = |nth: u32| if nth.is_multiple_of(7) { "bolt" } else { "nut" };
     for nth in 2..60 {
         server.deliver(&format!("order-{nth}"), article(nth));
         server.deliver(&format!("order-{}", nth - 1), article(nth - 1));

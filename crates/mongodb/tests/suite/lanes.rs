@@ -61,7 +61,7 @@ async fn refused(store: &MongoStore, owner: &Ownership, round: &str, lanes: i64)
         match store.commit(claimed.txn, to(owner, lane + 1)).await {
             Ok(()) => {}
             Err(error) if error.class == ErrorClass::Transient && !ended_by_the_server(&error) => {
-                refused += 1
+                refused += 1;
             }
             Err(error) => return Err(error.into()),
         }
