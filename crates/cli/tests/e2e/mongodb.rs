@@ -117,8 +117,8 @@ async fn a_user_with_a_password_who_may_work_in_one_database() {
         if step.starts_with("after-claim") || step.starts_with("after-handler") {
             daemon.has_logged("ended transactions of a process that is gone").await;
         }
-        assert!(!daemon.log().contains(PASSWORD), "the password is in the log");
-        daemon.kill();
+        // Not killed: the next one would begin with copies that the group does not know of, and die in a batch that writes nothing.
+        assert!(!daemon.stop().contains(PASSWORD), "the password is in the log");
     }
     assert_eq!(world.dead("message_id").await, [""; 0], "no message is to blame");
     let status = world.oncebox(&["status", "--output", "json"]).exits(0).json();
