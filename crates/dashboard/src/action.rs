@@ -278,7 +278,9 @@ impl Action {
     pub(crate) fn read(name: &str, fields: &Fields) -> Option<Result<Self, String>> {
         let spec = ACTIONS.iter().find(|spec| spec.name == name)?;
         let known: Vec<&str> = spec.fields.iter().map(|field| field.name).collect();
-        Some(fields.only(&known).and_then(|()| (spec.read)(fields)))
+        // Who has typed why something is dropped and then presses Enter means another action than the form does.
+        let of_it = fields.only(&known).map_err(|wrong| format!("{name}: {wrong}; nothing was done"));
+        Some(of_it.and_then(|()| (spec.read)(fields)))
     }
 
     /// Its name.
@@ -356,6 +358,7 @@ mod tests {
             ("replay-dead", &[("numbers", "1"), ("group", "a")], "group"),
             ("replay-dead", &[("group", "a"), ("rate", "0")], "rate"),
             ("replay-dead", &[("numbers", "1"), ("force", "perhaps")], "force"),
+            ("replay-dead", &[("numbers", "1"), ("reason", "a typo")], "nothing was done"),
             ("park-events", &[("numbers", "1")], "reason"),
             ("edit-dead", &[("number", "1")], "seen"),
         ] {
