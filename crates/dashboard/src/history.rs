@@ -91,7 +91,7 @@ impl History {
 
     /// How fast a counter of a consumer grew in the last minute; `None` before there are two samples.
     pub(crate) fn rate(&self, consumer: &str, counter: impl Fn(&Counts) -> u64) -> Option<f64> {
-        self.rate_of(|sample| sample.consumers.get(consumer).map(&counter))
+        self.rate_of(self.counted(consumer, counter))
     }
 
     /// How many events per second this process published in the last minute.
@@ -101,7 +101,7 @@ impl History {
 
     /// How fast a counter of a consumer grew between samples.
     pub(crate) fn rates(&self, consumer: &str, counter: impl Fn(&Counts) -> u64) -> Line {
-        self.rates_of(|sample| sample.consumers.get(consumer).map(&counter))
+        self.rates_of(self.counted(consumer, counter))
     }
 
     /// How fast this process published.
@@ -118,6 +118,16 @@ impl History {
     /// How many events waited.
     pub(crate) fn waiting(&self) -> Line {
         self.0.iter().map(|sample| (sample.at_ms, sample.outbox.pending as f64)).collect()
+    }
+
+    /// What a counter of a consumer was. Before it was seen for the first time it had not begun, unless there were too many to see it.
+    fn counted(&self, consumer: &str, counter: impl Fn(&Counts) -> u64) -> impl Fn(&Sample) -> Option<u64> {
+        let first =
+            self.0.iter().find(|sample| sample.consumers.contains_key(consumer)).map(|first| first.at_ms);
+        move |sample| match sample.consumers.get(consumer) {
+            Some(counts) => Some(counter(counts)),
+            None => (Some(sample.at_ms) < first && sample.consumers.len() < MAX_CONSUMERS).then_some(0),
+        }
     }
 
     fn rate_of(&self, counter: impl Fn(&Sample) -> Option<u64>) -> Option<f64> {
@@ -181,6 +191,18 @@ pub(crate) mod tests {
         assert_eq!(history.rate("stock", |c| c.duplicates), Some(1.0));
         assert_eq!(history.rate("nobody", |c| c.applied), None);
         assert_eq!(history.rates("stock", |c| c.applied).len(), 19);
+    }
+
+    #[test]
+    fn a_consumer_that_is_new_counts_from_nothing_and_one_that_was_away_does_not() {
+        let mut history = History::default();
+        let nobody = |at_ms| Look { at_ms, ..Look::default() };
+        history.add(&nobody(0));
+        history.add(&look(10_000, 500));
+        history.add(&nobody(20_000));
+        history.add(&look(30_000, 500));
+        assert_eq!(history.rates("stock", |c| c.applied), [(10_000, 100.0), (30_000, 0.0)]);
+        assert_eq!(history.rates("nobody", |c| c.applied), []);
     }
 
     #[test]

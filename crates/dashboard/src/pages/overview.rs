@@ -108,6 +108,7 @@ pub(super) fn figures(one: &Consumer, now_ms: i64) -> Markup {
         @match one.oldest_unapplied_seconds {
             Some(0.0) => "nothing waits",
             Some(seconds) => { "oldest " (duration(std::time::Duration::from_secs_f64(seconds.max(0.0)))) },
+            None if one.lag == Some(0) => "nothing waits",
             None => { @if let Some(at) = one.caught_up_at { "caught up " (when(at.0, now_ms)) } @else { "never caught up" } },
         }
     };

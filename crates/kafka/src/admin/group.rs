@@ -1,6 +1,7 @@
 //! Who is in a group, and which partitions each member has.
 
 use rdkafka::consumer::Consumer;
+use rdkafka::types::RDKafkaErrorCode;
 
 use super::Admin;
 use crate::error::Error;
@@ -24,12 +25,18 @@ pub struct Member {
 }
 
 impl Admin {
-    /// The group, or none if the cluster knows no such group.
+    /// The group, or none if the cluster knows no such group, or has no way to say who is in one: the broker of the demo has none,
+    /// and there is nothing that an operator could do about it.
     pub async fn group(&self, group: &str) -> Result<Option<Group>, Error> {
         let group = group.to_owned();
         self.blocking(move |admin| {
             let found = admin.client.fetch_group_list(Some(&group), admin.timeout);
-            let found = found.map_err(|e| Error::request(format!("the members of group {group}"), &e))?;
+            let found = match found {
+                Err(e) if e.rdkafka_error_code() == Some(RDKafkaErrorCode::UnsupportedFeature) => {
+                    return Ok(None);
+                }
+                found => found.map_err(|e| Error::request(format!("the members of group {group}"), &e))?,
+            };
             let found = found.groups().iter().find(|one| one.name() == group);
             Ok(found.map(|found| Group {
                 state: found.state().to_owned(),
